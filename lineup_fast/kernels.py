@@ -1,0 +1,355 @@
+"""The kernels: coercion and checks of arguments, then one call into the chosen implementation.
+
+The only module that imports the native ``_core``. ``LINEUP_IMPL=native`` (default) or
+``LINEUP_IMPL=reference`` chooses the implementation when this module is imported; there is never a
+fallback from one to the other. Errors are ``ValueError`` "name: expected …, got …".
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+import lineup_fast
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Ints = npt.NDArray[np.int32]
+    Longs = npt.NDArray[np.int64]
+    Ragged = tuple[Ints, Longs]
+
+LAYOUTS = ("candidates_first", "caption_first")
+RULES = ("run", "window")
+MAX_DECIMALS = 12  # of printed numbers; rounding before comparison may go further
+MAX_ROUNDING = 308
+
+
+def _load(name: str) -> Any:
+    if name == "native":
+        try:
+            from lineup_fast import _core
+        except ImportError as error:
+            msg = (
+                "lineup_fast._core: expected the built extension, got an import error "
+                f"({error}). Build it with `pip install --no-build-isolation -e .`, "
+                "or set LINEUP_IMPL=reference for the slow numpy implementation."
+            )
+            raise ImportError(msg) from error
+        return _core
+    if name == "reference":
+        from lineup_fast import reference
+
+        return reference
+    raise ValueError(f"LINEUP_IMPL: expected native or reference, got {name!r}")
+
+
+IMPLEMENTATION: str = os.environ.get("LINEUP_IMPL", "native")
+_impl = _load(IMPLEMENTATION)
+
+
+class NumeralArrays(Protocol):
+    """What :func:`number_ids` reads of a tokenizer; built by ``prompts.NumeralTable``.
+
+    digit_ids, digit_offsets: int32 ids and int64 offsets [1111] of the runs "0".."9" (0-9),
+    "00".."99" (10-109) and "000".."999" (110-1109). The other arrays are int32 ids of the runs
+    between digits: what opens a row before a digit or before a minus, the separator before a digit
+    or before a minus (the minus included), and the dot. group: digits per unit, 1 or 3.
+    """
+
+    @property
+    def digit_ids(self) -> Ints: ...
+    @property
+    def digit_offsets(self) -> Longs: ...
+    @property
+    def first_ids(self) -> Ints: ...
+    @property
+    def first_neg_ids(self) -> Ints: ...
+    @property
+    def sep_ids(self) -> Ints: ...
+    @property
+    def sep_neg_ids(self) -> Ints: ...
+    @property
+    def dot_ids(self) -> Ints: ...
+    @property
+    def group(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class PromptTree:
+    """All prompts of a group as a tree of shared prefixes.
+
+    Node i holds ``ids[offsets[i]:offsets[i + 1]]`` and continues the prompt of node ``parent[i]``
+    (-1: the root); parents come before children. ``questions[g, p]`` is the node that ends the
+    prompt of caption g with the target at position p.
+    """
+
+    ids: Ints
+    offsets: Longs
+    parent: Ints
+    questions: Ints
+
+    def node(self, index: int) -> Ints:
+        """Ids of one node, int32."""
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    def prompt(self, caption: int, position: int) -> Ints:
+        """Ids of the whole prompt of a caption with the target at the position, int32."""
+        pieces = []
+        at = int(self.questions[caption, position])
+        while at >= 0:
+            pieces.append(self.node(at))
+            at = int(self.parent[at])
+        return np.concatenate(pieces[::-1])
+
+
+def _shape(letters: str) -> int:
+    return letters.count(",") + 1
+
+
+def _floats(name: str, value: npt.ArrayLike, letters: str) -> Floats:
+    """C-contiguous float64 array of the rank that the letters spell, no empty side."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name}: expected float64 [{letters}], got ragged rows") from None
+    if array.dtype.kind not in "fiub" and array.size:
+        raise ValueError(f"{name}: expected float64 [{letters}], got dtype {array.dtype}")
+    if array.ndim != _shape(letters) or 0 in array.shape:
+        raise ValueError(
+            f"{name}: expected float64 [{letters}] with no empty side, got shape {array.shape}"
+        )
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _integers(name: str, value: npt.ArrayLike, letters: str, dtype: Any) -> Any:
+    """C-contiguous integer array that holds the same numbers in the given dtype."""
+    array = np.asarray(value)
+    wanted = np.dtype(dtype)
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"{name}: expected {wanted} [{letters}], got dtype {array.dtype}")
+    if array.ndim != _shape(letters):
+        raise ValueError(f"{name}: expected {wanted} [{letters}], got shape {array.shape}")
+    if array.size:
+        limits = np.iinfo(wanted)
+        low, high = int(array.min()), int(array.max())
+        if low < limits.min or high > limits.max:
+            raise ValueError(f"{name}: expected {wanted} [{letters}], got {low} to {high}")
+    return np.ascontiguousarray(array, dtype=wanted)
+
+
+def _ragged(name: str, value: tuple[npt.ArrayLike, npt.ArrayLike], letter: str) -> Ragged:
+    """Ids and offsets of a ragged array, checked against each other."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise ValueError(f"{name}: expected (ids, offsets), got {type(value).__name__}")
+    ids: Ints = _integers(name, value[0], "n", np.int32)
+    offsets: Longs = _integers(f"{name} offsets", value[1], f"{letter}+1", np.int64)
+    if (
+        not offsets.size
+        or offsets[0] != 0
+        or offsets[-1] != ids.size
+        or bool((np.diff(offsets) < 0).any())
+    ):
+        raise ValueError(
+            f"{name} offsets: expected rising from 0 to {ids.size}, got {offsets.tolist()[:8]}"
+        )
+    return ids, offsets
+
+
+def _number(name: str, value: int, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"{name}: expected an integer, got {value!r}")
+    if not low <= value <= high:
+        raise ValueError(f"{name}: expected {low} to {high}, got {value}")
+    return int(value)
+
+
+def _threads(threads: int) -> int:
+    return _number("threads", threads, 0, 1024)
+
+
+def features(series: npt.ArrayLike, *, threads: int = 0) -> Floats:
+    """φ of every series: mean, population standard deviation, minimum, maximum.
+
+    Args: series float64 [N, T]. Returns: float64 [N, 4], computed in two passes.
+    Raises: ValueError on NaN, infinities, magnitudes above 1e150, or an empty side.
+    Source: paper, "feature space"; threads 0 = all cores.
+    """
+    out: Floats = _impl.features(_floats("series", series, "N, T"), _threads(threads))
+    return out
+
+
+def longest_run(a: npt.ArrayLike, b: npt.ArrayLike, *, decimals: int) -> int:
+    """Length of the longest contiguous run that two series share, at any relative offset.
+
+    Args: a, b float64 [T] of any lengths; values are compared after rounding to ``decimals``.
+    Returns: a number of steps. Raises: ValueError on NaN, infinities or empty series.
+    """
+    run: int = _impl.longest_run(
+        _floats("a", a, "T"), _floats("b", b, "T"), _number("decimals", decimals, 0, MAX_ROUNDING)
+    )
+    return run
+
+
+def neighbours(
+    z: npt.ArrayLike,
+    series: npt.ArrayLike,
+    *,
+    k: int,
+    max_run: int,
+    decimals: int,
+    rule: Literal["run", "window"] = "run",
+    source: npt.ArrayLike | None = None,
+    start: npt.ArrayLike | None = None,
+    group: npt.ArrayLike | None = None,
+    threads: int = 0,
+) -> Ints:
+    """Exact k nearest series in the feature space among the admissible ones.
+
+    Args: z float64 [N, D], the points; series float64 [N, T], their values; max_run in steps;
+    group int32 [N], neighbours come from the same group only (None: one group). Rule "run": two
+    series share at most ``max_run`` consecutive values, compared at ``decimals``. Rule "window":
+    two windows of the same ``source`` (int32 [N]), placed at ``start`` (int64 [N], steps), overlap
+    by at most ``max_run`` steps. A series itself and equal-valued duplicates never count.
+    Returns: int32 [N, k], nearest first, ties to the lower index, -1 where there are no more.
+    Raises: ValueError on bad shapes, NaN, infinities, or a window rule without source and start.
+    """
+    points, values = _floats("z", z, "N, D"), _floats("series", series, "N, T")
+    n = len(values)
+    if len(points) != n:
+        raise ValueError(f"z: expected {n} rows as in series, got {len(points)}")
+    if rule not in RULES:
+        raise ValueError(f"rule: expected run or window, got {rule!r}")
+    if rule == "window" and (source is None or start is None):
+        raise ValueError("source, start: expected with rule 'window', got None")
+    where: list[Any] = []
+    for name, given, dtype in (
+        ("source", source, np.int32),
+        ("start", start, np.int64),
+        ("group", group, np.int32),
+    ):
+        array = np.zeros(n, dtype) if given is None else _integers(name, given, "N", dtype)
+        if len(array) != n:
+            raise ValueError(f"{name}: expected {n} entries as in series, got {len(array)}")
+        where.append(array)
+    out: Ints = _impl.neighbours(
+        points,
+        values,
+        _number("k", k, 1, 2**20),
+        _number("max_run", max_run, 0, 2**31 - 1),
+        _number("decimals", decimals, 0, MAX_ROUNDING),
+        rule,
+        *where,
+        _threads(threads),
+    )
+    return out
+
+
+def format_numbers(values: npt.ArrayLike, decimals: int, separator: str = ", ") -> str:
+    """The values as text, each as Python's ``f"{value:.{decimals}f}"``, joined by the separator.
+
+    Args: values float64 [T]; decimals 0 to 12. Raises: ValueError on NaN, infinities, empty.
+    """
+    text: str = _impl.format_numbers(
+        _floats("values", values, "T"), _number("decimals", decimals, 0, MAX_DECIMALS), separator
+    )
+    return text
+
+
+def number_ids(
+    values: npt.ArrayLike, decimals: int, table: NumeralArrays, *, threads: int = 0
+) -> tuple[Ints, Longs]:
+    """Token ids of rows of numbers, straight from the values.
+
+    Args: values float64 [M, T]; decimals 0 to 12; table: see :class:`NumeralArrays`.
+    Returns: ids int32 [n] and offsets int64 [M+1]; row m is ``ids[offsets[m]:offsets[m + 1]]``.
+    Raises: ValueError on NaN, infinities, an empty side, or a malformed table.
+    """
+    digits = _ragged("table.digits", (table.digit_ids, table.digit_offsets), "1110")
+    if len(digits[1]) != 1111:
+        raise ValueError(f"table.digit_offsets: expected 1111 entries, got {len(digits[1])}")
+    if table.group not in (1, 3):
+        raise ValueError(f"table.group: expected 1 or 3, got {table.group!r}")
+    runs = [
+        _integers(f"table.{name}", getattr(table, name), "n", np.int32)
+        for name in ("first_ids", "first_neg_ids", "sep_ids", "sep_neg_ids", "dot_ids")
+    ]
+    ids, offsets = _impl.number_ids(
+        _floats("values", values, "M, T"),
+        _number("decimals", decimals, 0, MAX_DECIMALS),
+        digits,
+        *runs,
+        table.group,
+        _threads(threads),
+    )
+    return ids, offsets
+
+
+def prompt_tree(
+    layout: int | str,
+    head: npt.ArrayLike,
+    middle: npt.ArrayLike,
+    tail: npt.ArrayLike,
+    labels: tuple[npt.ArrayLike, npt.ArrayLike],
+    blocks: tuple[npt.ArrayLike, npt.ArrayLike],
+    block_end: npt.ArrayLike,
+    captions: tuple[npt.ArrayLike, npt.ArrayLike],
+) -> PromptTree:
+    """The K rotations × G captions of a group as one tree in which each shared prefix occurs once.
+
+    Args: layout "candidates_first" (0) or "caption_first" (1); all ids int32. labels: (ids,
+    offsets [K+1]); blocks: (ids, offsets [K+1]), row 0 the target; captions: (ids, offsets [G+1]).
+    A candidate at position i is ``label i + numbers + block_end``; the target is inserted at p
+    among the distractors in their order. A prompt is head + candidates + middle + caption + tail,
+    or head + caption + middle + candidates + tail.
+    Raises: ValueError on malformed offsets, fewer than two candidates, no caption, an empty head.
+    """
+    if isinstance(layout, str):
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout: expected {' or '.join(LAYOUTS)}, got {layout!r}")
+        layout = LAYOUTS.index(layout)
+    label_ids, block_ids = _ragged("labels", labels, "K"), _ragged("blocks", blocks, "K")
+    caption_ids = _ragged("captions", captions, "G")
+    n_candidates = len(label_ids[1]) - 1
+    if n_candidates < 2:
+        raise ValueError(f"labels: expected at least 2 candidates, got {n_candidates}")
+    if len(block_ids[1]) - 1 != n_candidates:
+        raise ValueError(
+            f"blocks: expected {n_candidates} rows as in labels, got {len(block_ids[1]) - 1}"
+        )
+    if len(caption_ids[1]) < 2:
+        raise ValueError("captions: expected at least 1 caption, got 0")
+    head_ids = _integers("head", head, "n", np.int32)
+    if not head_ids.size:
+        raise ValueError("head: expected at least 1 id, got 0")
+    return PromptTree(
+        *_impl.prompt_tree(
+            _number("layout", layout, 0, 1),
+            head_ids,
+            _integers("middle", middle, "n", np.int32),
+            _integers("tail", tail, "n", np.int32),
+            label_ids,
+            block_ids,
+            _integers("block_end", block_end, "n", np.int32),
+            caption_ids,
+        )
+    )
+
+
+def build_info() -> dict[str, str | int | None]:
+    """What runs: version, implementation, compiler, isa, cairo version and threads (all cores)."""
+    info: dict[str, str | int | None] = {
+        "version": lineup_fast.__version__,
+        "implementation": IMPLEMENTATION,
+        "compiler": None,
+        "isa": None,
+        "cairo": None,
+        "threads": len(os.sched_getaffinity(0)),
+    }
+    if IMPLEMENTATION == "native":
+        info |= _impl.build_info()
+    return info

@@ -1,0 +1,209 @@
+"""Slow, obvious twins of the native kernels in numpy: the oracle of the tests.
+
+Every function takes what :mod:`lineup_fast.kernels` hands down (contiguous arrays of the right
+dtype and rank) and raises the same errors about values as the native one. ``threads`` is accepted
+and ignored. The twins of the chart kernels live in :mod:`lineup_fast.reference_charts`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Ints = npt.NDArray[np.int32]
+    Longs = npt.NDArray[np.int64]
+    Ragged = tuple[Ints, Longs]
+
+MAX_MAGNITUDE = 1e150  # beyond it squares, and with them std and distances, overflow
+
+
+def _require_values(name: str, values: Floats) -> None:
+    """Raise on NaN, infinities and magnitudes whose square overflows; names the first place."""
+    bad = np.argwhere(~(np.abs(values) <= MAX_MAGNITUDE))
+    if not len(bad):
+        return
+    at = tuple(int(i) for i in bad[0])
+    place = f"step {at[0]}" if len(at) == 1 else f"row {at[0]}, step {at[1]}"
+    if np.isfinite(values[at]):
+        msg = f"{name}: expected magnitudes up to 1e150, got {values[at]:.3e} at {place}"
+    else:
+        msg = f"{name}: expected finite values, got {values[at]} at {place}"
+    raise ValueError(msg)
+
+
+def _rounded(values: Floats, decimals: int) -> Floats:
+    """Values rounded half to even; what rounding would overflow is left as it is."""
+    scale = 10.0**decimals
+    with np.errstate(over="ignore"):
+        scaled = np.rint(values * scale) / scale
+    return np.where(np.isfinite(scaled), scaled, values)
+
+
+def features(series: Floats, threads: int = 0) -> Floats:
+    """Mean, population standard deviation, minimum and maximum of each row, float64 [N, 4]."""
+    del threads
+    _require_values("series", series)
+    first = series[:, :1]
+    mean = first[:, 0] + (series - first).mean(axis=1)  # shifted: exact for constant series
+    std = np.sqrt(((series - mean[:, None]) ** 2).mean(axis=1))
+    return np.stack([mean, std, series.min(axis=1), series.max(axis=1)], axis=1)
+
+
+def longest_run(a: Floats, b: Floats, decimals: int) -> int:
+    """Length of the longest contiguous run of equal rounded values, at any relative offset."""
+    _require_values("a", a)
+    _require_values("b", b)
+    left, right = _rounded(a, decimals), _rounded(b, decimals)
+    best = 0
+    ending = np.zeros(len(right) + 1, dtype=np.int64)  # [j+1]: run that ends at (i, j)
+    for value in left:
+        grown = np.zeros_like(ending)
+        grown[1:] = np.where(right == value, ending[:-1] + 1, 0)
+        ending = grown
+        best = max(best, int(ending.max()))
+    return best
+
+
+def neighbours(
+    z: Floats,
+    series: Floats,
+    k: int,
+    max_run: int,
+    decimals: int,
+    rule: str,
+    source: Ints,
+    start: Longs,
+    group: Ints,
+    threads: int = 0,
+) -> Ints:
+    """The k nearest admissible rows for every row, int32 [N, k], padded with -1."""
+    del threads
+    _require_values("z", z)
+    _require_values("series", series)
+    n, steps = series.shape
+    out = np.full((n, k), -1, dtype=np.int32)
+    for i in range(n):
+        distance = np.zeros(n)
+        for column in range(z.shape[1]):
+            distance += (z[:, column] - z[i, column]) ** 2
+        found = 0
+        for j in np.lexsort((np.arange(n), distance)):
+            if found == k:
+                break
+            if j == i or group[j] != group[i] or np.array_equal(series[i], series[j]):
+                continue
+            if rule == "run":
+                shared = longest_run(series[i], series[j], decimals)
+            else:
+                shared = steps - abs(int(start[i]) - int(start[j])) if source[i] == source[j] else 0
+            if shared <= max_run:
+                out[i, found] = j
+                found += 1
+    return out
+
+
+def format_numbers(values: Floats, decimals: int, separator: str) -> str:
+    """The values with a fixed number of decimals, joined by the separator."""
+    _require_values("values", values)
+    return separator.join(f"{value:.{decimals}f}" for value in values.tolist())
+
+
+def number_ids(
+    values: Floats,
+    decimals: int,
+    digits: Ragged,
+    first: Ints,
+    first_negative: Ints,
+    separator: Ints,
+    separator_negative: Ints,
+    dot: Ints,
+    run: int,
+    threads: int = 0,
+) -> tuple[Ints, Longs]:
+    """Token ids of each row of numbers: (int32 [n], int64 offsets [M+1])."""
+    del threads
+    _require_values("values", values)
+    ids: list[int] = []
+    offsets = [0]
+
+    def append_digits(text: str) -> None:
+        for at in range(0, len(text), run):
+            chunk = text[at : at + run]
+            index = int(chunk) + (0, 10, 110)[len(chunk) - 1]
+            ids.extend(digits[0][digits[1][index] : digits[1][index + 1]].tolist())
+
+    for row in values.tolist():
+        for position, value in enumerate(row):
+            text = f"{value:.{decimals}f}"
+            negative = text.startswith("-")
+            if position == 0:
+                ids.extend((first_negative if negative else first).tolist())
+            else:
+                ids.extend((separator_negative if negative else separator).tolist())
+            whole, _, fraction = text.lstrip("-").partition(".")
+            append_digits(whole)
+            if fraction:
+                ids.extend(dot.tolist())
+                append_digits(fraction)
+        offsets.append(len(ids))
+    return np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64)
+
+
+def prompt_tree(
+    layout: int,
+    head: Ints,
+    middle: Ints,
+    tail: Ints,
+    labels: Ragged,
+    blocks: Ragged,
+    block_end: Ints,
+    captions: Ragged,
+) -> tuple[Ints, Longs, Ints, Ints]:
+    """Nodes of a group's prompts: (ids [n], offsets [m+1], parent [m], questions [G, K])."""
+    n_candidates, n_captions = len(labels[1]) - 1, len(captions[1]) - 1
+    nodes: list[list[int]] = [head.tolist()]
+    parent = [-1]
+    questions = np.empty((n_captions, n_candidates), dtype=np.int32)
+
+    def piece(ragged: Ragged, row: int) -> list[int]:
+        values: list[int] = ragged[0][ragged[1][row] : ragged[1][row + 1]].tolist()
+        return values
+
+    def block(position: int, candidate: int) -> list[int]:
+        return piece(labels, position) + piece(blocks, candidate) + block_end.tolist()
+
+    def add(ids: list[int], under: int) -> int:
+        nodes.append(ids)
+        parent.append(under)
+        return len(nodes) - 1
+
+    def rotations(root: int, closing: list[int]) -> list[int]:
+        """Node that ends each rotation: distractors before the target are shared, once each."""
+        before = [root]
+        for position in range(n_candidates - 1):
+            before.append(add(block(position, position + 1), before[-1]))
+        ends = []
+        for position in range(n_candidates):
+            ids = block(position, 0)
+            for later in range(position + 1, n_candidates):
+                ids += block(later, later)
+            ends.append(add(ids + closing, before[position]))
+        return ends
+
+    if layout == 0:
+        orders = rotations(0, middle.tolist())
+        for caption in range(n_captions):
+            for position, order in enumerate(orders):
+                questions[caption, position] = add(piece(captions, caption) + tail.tolist(), order)
+    else:
+        for caption in range(n_captions):
+            root = add(piece(captions, caption) + middle.tolist(), 0)
+            questions[caption] = rotations(root, tail.tolist())
+    offsets = np.cumsum([0] + [len(node) for node in nodes], dtype=np.int64)
+    flat = [token for node in nodes for token in node]
+    return np.array(flat, dtype=np.int32), offsets, np.array(parent, dtype=np.int32), questions
