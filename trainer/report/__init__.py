@@ -1,0 +1,1 @@
+"""Run folders → one self-contained HTML page (``python -m trainer report RUN``)."""
