@@ -16,12 +16,15 @@ import numpy as np
 import lineup_fast
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
     Ints = npt.NDArray[np.int32]
     Longs = npt.NDArray[np.int64]
     Ragged = tuple[Ints, Longs]
+    from lineup_fast.charts import ChartStyle
 
 LAYOUTS = ("candidates_first", "caption_first")
 RULES = ("run", "window")
@@ -29,7 +32,8 @@ MAX_DECIMALS = 12  # of printed numbers; rounding before comparison may go furth
 MAX_ROUNDING = 308
 
 
-def _load(name: str) -> Any:
+def _load(name: str) -> tuple[Any, Any]:
+    """The modules that hold the kernels and the chart kernels."""
     if name == "native":
         try:
             from lineup_fast import _core
@@ -40,16 +44,16 @@ def _load(name: str) -> Any:
                 "or set LINEUP_IMPL=reference for the slow numpy implementation."
             )
             raise ImportError(msg) from error
-        return _core
+        return _core, _core
     if name == "reference":
-        from lineup_fast import reference
+        from lineup_fast import reference, reference_charts
 
-        return reference
+        return reference, reference_charts
     raise ValueError(f"LINEUP_IMPL: expected native or reference, got {name!r}")
 
 
 IMPLEMENTATION: str = os.environ.get("LINEUP_IMPL", "native")
-_impl = _load(IMPLEMENTATION)
+_impl, _charts = _load(IMPLEMENTATION)
 
 
 class NumeralArrays(Protocol):
@@ -338,6 +342,39 @@ def prompt_tree(
             caption_ids,
         )
     )
+
+
+def nice_ticks(lo: float, hi: float, n: int, *, integer: bool = False) -> tuple[Floats, list[str]]:
+    """Ticks of an axis: multiples of the smallest step of 1, 2, 2.5, 5 × 10^e that needs at most
+    n intervals from lo to hi, whole steps only if ``integer``; at least one tick if n ≥ 2.
+
+    Returns: positions float64 [m] rising, and texts with ``float(text) == position``: plain
+    decimals, as many as the step needs, or like 2.5e-13 where plain ones need more than 10
+    characters and that is shorter. Raises: ValueError unless -1e300 ≤ lo < hi ≤ 1e300 and
+    1 ≤ n ≤ 1000.
+    """
+    positions, texts = _charts.nice_ticks(float(lo), float(hi), _number("n", n, 1, 1000), integer)
+    return positions, texts
+
+
+def render_charts(
+    series: Sequence[npt.ArrayLike],
+    style: ChartStyle,
+    *,
+    out: npt.NDArray[np.uint8] | None = None,
+    threads: int = 0,
+) -> npt.NDArray[np.uint8]:
+    """Charts uint8 [N, H, W, 3] of series float64 [T_i]; see :func:`lineup_fast.charts.render`."""
+    arrays = [_floats(f"series[{i}]", values, "T") for i, values in enumerate(series)]
+    shape = (len(arrays), style.height, style.width, 3)
+    if out is None:
+        out = np.empty(shape, np.uint8)
+    elif out.dtype != np.uint8 or out.shape != shape or not out.flags.carray:
+        raise ValueError(
+            f"out: expected writable, C-contiguous uint8 {shape}, got {out.dtype} {out.shape}"
+        )
+    _charts.render_charts(arrays, style, out, _threads(threads))
+    return out
 
 
 def build_info() -> dict[str, str | int | None]:
