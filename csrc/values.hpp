@@ -1,0 +1,35 @@
+// Plain views on values, and the checks and rounding that every room shares.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace lineup {
+
+// Beyond this squares, and with them standard deviations and distances, overflow.
+inline constexpr double kMaxMagnitude = 1e150;
+
+// n rows of equal length, row-major float64; owns nothing.
+struct Rows {
+    const double* data;
+    std::size_t n;
+    std::size_t steps;
+
+    std::span<const double> row(std::size_t i) const { return {data + i * steps, steps}; }
+};
+
+// Throws std::invalid_argument "name: expected finite values, got nan at row 3, step 5" on NaN,
+// infinities and magnitudes above kMaxMagnitude; the place is that of the first such value.
+void require_values(std::string_view name, const Rows& values);
+void require_values(std::string_view name, std::span<const double> values);
+
+// Value rounded half to even at `scale` = 10^decimals; left as it is where scaling overflows.
+// Zero is always +0, so that equal values have equal bits.
+double rounded(double value, double scale);
+
+// 10^decimals, the same number that Python's 10.0**decimals gives.
+double decimal_scale(int decimals);
+
+}  // namespace lineup
