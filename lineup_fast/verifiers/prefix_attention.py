@@ -1,0 +1,218 @@
+"""Exact attention behind shared prefixes.
+
+A packed row of nodes attends in two parts: to the prefix of each node (every key visible, so no
+mask) and to itself (causal). The parts are merged through their log-sum-exp, which gives the same
+numbers as one softmax over both. Dense or tree masks would lose the causal skipping of the fused
+kernels, and with it the gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from lineup_fast.verifiers.prefix_plan import buckets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from lineup_fast.verifiers.prefix_plan import Forest, Wave
+
+NAME = "lineup_prefix"
+_CPU_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_cpu_flash: Callable[..., tuple[Tensor, Tensor]] = (
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+)
+
+
+def _math(q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
+    """The formula itself, in float32 or better."""
+    exact = torch.promote_types(q.dtype, torch.float32)
+    if q.shape[1] != k.shape[1]:
+        repeats = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    scores = (q.to(exact) @ k.to(exact).transpose(-1, -2)) * scale
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+    lse = torch.logsumexp(scores, dim=-1)
+    out = torch.exp(scores - lse[..., None]) @ v.to(exact)
+    return out.to(q.dtype), lse
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
+    """Attention and its log-sum-exp.
+
+    Args: q [B, Hq, Lq, D]; k, v [B, Hkv, Lk, D], Hq a multiple of Hkv; ``causal`` needs Lq = Lk.
+    Returns: output [B, Hq, Lq, D] in q's dtype, lse [B, Hq, Lq] in float32 (float64 for float64).
+    The returned lse carries no usable gradient.
+    """
+    if q.device.type == "cpu" and q.dtype in _CPU_DTYPES:
+        return _cpu_flash(q, k, v, 0.0, causal, scale=scale)
+    return _math(q, k, v, scale, causal=causal)
+
+
+def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> Tensor:
+    """Attention over the union of two disjoint sets of keys.
+
+    Args: outputs [..., D] over each set, and their log-sum-exps [...]. Returns: [..., D].
+    """
+    weight = torch.sigmoid(lse_a - lse_b)[..., None]
+    merged = torch.lerp(out_b.to(weight.dtype), out_a.to(weight.dtype), weight)
+    return merged.to(out_a.dtype)
+
+
+@dataclass(frozen=True)
+class PackedWave:
+    """One wave on the device: what the attention of every layer needs to know.
+
+    ids, positions int64 [1, N]; prefixes: (first row, last row, path of the parent); selves: per
+    bucket a slice of rows of one segment, or (rows [C*L] to gather, real rows, their places).
+    """
+
+    ids: Tensor
+    positions: Tensor
+    wave: Wave
+    prefixes: list[tuple[int, int, list[int]]]
+    selves: list[slice | tuple[int, Tensor, Tensor, Tensor]]
+    kept: KeptKeys
+
+
+@dataclass
+class KeptKeys:
+    """Keys and values of computed nodes: layer → node → (k, v), each [1, Hkv, L, D]."""
+
+    layers: dict[int, dict[int, tuple[Tensor, Tensor]]] = field(default_factory=dict)
+
+    def keep(self, layer: int, wave: Wave, k: Tensor, v: Tensor) -> None:
+        """Remember the keys and values of every node of the wave."""
+        store = self.layers.setdefault(layer, {})
+        rows = wave.offsets.tolist()
+        for node, first, last in zip(wave.nodes, rows[:-1], rows[1:], strict=True):
+            store[node] = (k[:, :, first:last], v[:, :, first:last])
+
+    def prefix(self, layer: int, path: list[int]) -> tuple[Tensor, Tensor]:
+        """Keys and values of a whole path, each [1, Hkv, L, D]."""
+        store = self.layers[layer]
+        if len(path) == 1:
+            return store[path[0]]
+        keys, values = zip(*(store[node] for node in path), strict=True)
+        return torch.cat(keys, dim=2), torch.cat(values, dim=2)
+
+
+def pack_wave(forest: Forest, wave: Wave, kept: KeptKeys, device: torch.device) -> PackedWave:
+    """Ids, positions and segment indices of a wave as tensors."""
+    rows = wave.offsets
+    lengths = np.diff(rows)
+    ids = np.concatenate([forest.ids[node] for node in wave.nodes]).astype(np.int64)
+    begins = np.array([forest.start[node] for node in wave.nodes], dtype=np.int64)
+    positions = np.arange(rows[-1]) + np.repeat(begins - rows[:-1], lengths)
+    prefixes: list[tuple[int, int, list[int]]] = []
+    parents = [forest.parent[node] for node in wave.nodes]
+    for number, parent in enumerate(parents):
+        first, last = int(rows[number]), int(rows[number + 1])
+        if parent < 0:
+            continue
+        if prefixes and number and parents[number - 1] == parent:
+            prefixes[-1] = (prefixes[-1][0], last, prefixes[-1][2])
+        else:
+            prefixes.append((first, last, forest.path(parent)))
+    selves: list[slice | tuple[int, Tensor, Tensor, Tensor]] = []
+    for bucket in buckets(lengths):
+        if len(bucket) == 1:
+            selves.append(slice(int(rows[bucket[0]]), int(rows[bucket[0] + 1])))
+            continue
+        longest = int(lengths[bucket[0]])
+        steps = np.arange(longest)
+        real = steps < lengths[bucket][:, None]
+        gather = np.where(real, rows[bucket][:, None] + steps, rows[bucket][:, None])
+        places = np.flatnonzero(real.ravel())
+        selves.append(
+            (
+                len(bucket),
+                torch.from_numpy(gather.ravel()).to(device),
+                torch.from_numpy(gather.ravel()[places]).to(device),
+                torch.from_numpy(places).to(device),
+            )
+        )
+    return PackedWave(
+        torch.from_numpy(ids)[None].to(device),
+        torch.from_numpy(positions)[None].to(device),
+        wave,
+        prefixes,
+        selves,
+        kept,
+    )
+
+
+def _attend_selves(
+    packed: PackedWave, q: Tensor, k: Tensor, v: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Causal attention inside each node; q [N, Hq, D], k, v [N, Hkv, D] → [N, Hq, D], [N, Hq]."""
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    exact = torch.promote_types(q.dtype, torch.float32)
+    lse = torch.empty(q.shape[:2], dtype=exact, device=q.device)
+    for part in packed.selves:
+        if isinstance(part, slice):
+            one = (x[part].transpose(0, 1)[None] for x in (q, k, v))
+            o, s = attend(*one, scale, causal=True)
+            out[part], lse[part] = o[0].transpose(0, 1), s[0].transpose(0, 1)
+            continue
+        count, gather, rows, places = part
+        padded = (
+            x.index_select(0, gather).unflatten(0, (count, -1)).transpose(1, 2) for x in (q, k, v)
+        )
+        o, s = attend(*padded, scale, causal=True)
+        out.index_copy_(0, rows, o.transpose(1, 2).flatten(0, 1).index_select(0, places))
+        lse.index_copy_(0, rows, s.transpose(1, 2).flatten(0, 1).index_select(0, places).to(exact))
+    return out, lse
+
+
+def prefix_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    *,
+    lineup_wave: PackedWave,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention function of transformers for one packed wave, registered as ``NAME``.
+
+    Args: query [1, Hq, N, D]; key, value [1, Hkv, N, D], already rotated; no mask is read.
+    Returns: [1, N, Hq, D] and no weights.
+    """
+    del attention_mask, dropout, kwargs
+    packed = lineup_wave
+    scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    if packed.wave.keep:
+        packed.kept.keep(layer, packed.wave, key, value)
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    n_kv, group = k.shape[1], q.shape[1] // k.shape[1]
+    out, lse = _attend_selves(packed, q, k, v, scale)
+    for first, last, path in packed.prefixes:
+        keys, values = packed.kept.prefix(layer, path)
+        # The rows of all siblings and all query heads of a KV head become one long query.
+        folded = q[first:last].unflatten(1, (n_kv, group)).permute(1, 2, 0, 3).flatten(1, 2)
+        o, s = attend(folded[None], keys, values, scale, causal=False)
+        rows = last - first
+        o = o[0].unflatten(1, (group, rows)).permute(2, 0, 1, 3).flatten(1, 2)
+        s = s[0].unflatten(1, (group, rows)).permute(2, 0, 1).flatten(1, 2)
+        out[first:last] = merge(o, s, out[first:last], lse[first:last])
+    return out[None], None
+
+
+def register() -> None:
+    """Make ``NAME`` known to transformers; without a mask function of that name it builds none."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, prefix_attention)
