@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 def _bits(n: int, words: tuple[int | str, ...]) -> NDArray[np.uint64]:
     """n random 64-bit words (Philox, whose raw stream is fixed by its definition)."""
-    digest = hashlib.sha256(json.dumps(words).encode()).digest()
+    plain = [word if isinstance(word, str) else int(word) for word in words]
+    digest = hashlib.sha256(json.dumps(plain).encode()).digest()
     key = np.frombuffer(digest[:16], dtype="<u8").astype(np.uint64)
     return np.asarray(np.random.Philox(key=key).random_raw(n), dtype=np.uint64)
 
