@@ -1,7 +1,6 @@
 // The Python module lineup_fast._core: argument checks, outputs, GIL; no arithmetic. The only file
 // that sees pybind11. lineup_fast/kernels.py is its only caller and gives the readable errors; what
 // is checked here again is what memory safety needs.
-#include <cairo.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -11,11 +10,13 @@
 #include <thread>
 #include <utility>
 
+#include "chart.hpp"
 #include "features.hpp"
 #include "neighbours.hpp"
 #include "numerals.hpp"
 #include "overlap.hpp"
 #include "prompts.hpp"
+#include "ticks.hpp"
 
 namespace py = pybind11;
 
@@ -218,6 +219,43 @@ py::tuple prompt_tree(int layout, const Ints& head, const Ints& middle, const In
                                              static_cast<py::ssize_t>(k)}));
 }
 
+const char* const kNiceTicks = R"(Return the ticks of an axis: (positions float64 [m], texts).
+
+n: at most so many intervals between lo and hi; integer: whole steps only.)";
+
+py::tuple nice_ticks(double lo, double hi, int n, bool integer) {
+    lineup::Ticks ticks = lineup::nice_ticks(lo, hi, n, integer);
+    return py::make_tuple(owned(std::move(ticks.positions)), std::move(ticks.texts));
+}
+
+const char* const kRenderCharts = R"(Draw charts into out.
+
+series: list of N float64 [T]; style: a ChartStyle; out: uint8 [N, height, width, 3].)";
+
+lineup::ChartStyle chart_style(const py::object& style) {
+    lineup::ChartStyle out{
+        .width = style.attr("width").cast<int>(),
+        .height = style.attr("height").cast<int>(),
+        .y_limits = std::nullopt,
+        .axis_words = style.attr("axis_words").cast<bool>(),
+        .markers = style.attr("markers").cast<bool>(),
+    };
+    using Limits = std::optional<std::pair<double, double>>;
+    if (const auto limits = style.attr("y_limits").cast<Limits>()) {
+        out.y_limits = lineup::Range{limits->first, limits->second};
+    }
+    return out;
+}
+
+void render_charts(const std::vector<Floats>& series, const py::object& style,
+                   Array<std::uint8_t>& out, int threads) {
+    std::vector<std::span<const double>> views;
+    for (const Floats& values : series) views.push_back(flat("series", values));
+    const lineup::ChartStyle chart = chart_style(style);
+    const std::span<std::uint8_t> pixels(out.mutable_data(), static_cast<std::size_t>(out.size()));
+    without_gil([&] { lineup::render_charts(views, chart, pixels, threads, poll_signals); });
+}
+
 const char* isa() {
 #if defined(__AVX512F__)
     return "x86-64 avx512";
@@ -245,7 +283,7 @@ py::dict build_info() {
     info["version"] = LINEUP_VERSION;
     info["compiler"] = compiler();
     info["isa"] = isa();
-    info["cairo"] = cairo_version_string();
+    info["cairo"] = lineup::cairo_version();
     info["threads"] = std::thread::hardware_concurrency();
     return info;
 }
@@ -270,5 +308,9 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.def("prompt_tree", &prompt_tree, kPromptTree, py::arg("layout"), py::arg("head").noconvert(),
           py::arg("middle").noconvert(), py::arg("tail").noconvert(), py::arg("labels"),
           py::arg("blocks"), py::arg("block_end").noconvert(), py::arg("captions"));
+    m.def("nice_ticks", &nice_ticks, kNiceTicks, py::arg("lo"), py::arg("hi"), py::arg("n"),
+          py::arg("integer") = false);
+    m.def("render_charts", &render_charts, kRenderCharts, py::arg("series"), py::arg("style"),
+          py::arg("out").noconvert(), py::arg("threads") = 0);
     m.def("build_info", &build_info, "Return version, compiler, isa, cairo version and cores.");
 }

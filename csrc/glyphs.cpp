@@ -49,11 +49,11 @@ constexpr std::array kGlyphs = {
 }  // namespace
 
 const Glyph& glyph(char character) {
-  for (const Glyph& candidate : kGlyphs) {
-    if (candidate.character == character) return candidate;
-  }
-  throw std::invalid_argument(std::string("text: expected a drawable character, got '") +
-                              character + "'");
+    for (const Glyph& candidate : kGlyphs) {
+        if (candidate.character == character) return candidate;
+    }
+    throw std::invalid_argument(std::string("text: expected a drawable character, got '") +
+                                character + "'");
 }
 
 }  // namespace lineup

@@ -7,142 +7,149 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace lineup {
 namespace {
 
-constexpr double kMaxAbs = 1e305;
+constexpr double kMaxAbs = 1e300;
 constexpr int kLowestExponent = -326;  // below the smallest float64
 constexpr std::size_t kLongestPlain = 10;
 
 // The exact decimal number digits x 10^exponent.
 struct Decimal {
-  std::int64_t digits;
-  int exponent;
+    std::int64_t digits;
+    int exponent;
 };
 
 // The float64 nearest to the decimal; the caller keeps clear of overflow.
 double nearest(Decimal number) {
-  std::array<char, 32> text;
-  char* end = std::to_chars(text.data(), text.data() + 20, number.digits).ptr;
-  *end++ = 'e';
-  end = std::to_chars(end, text.data() + text.size(), number.exponent).ptr;
-  double value = 0;
-  const auto result = std::from_chars(text.data(), end, value);
-  return result.ec == std::errc::result_out_of_range ? 0.0 : value;
+    std::array<char, 32> text;
+    char* end = std::to_chars(text.data(), text.data() + 20, number.digits).ptr;
+    *end++ = 'e';
+    end = std::to_chars(end, text.data() + text.size(), number.exponent).ptr;
+    double value = 0;
+    const auto result = std::from_chars(text.data(), end, value);
+    return result.ec == std::errc::result_out_of_range ? 0.0 : value;
 }
 
 Decimal stripped(Decimal number) {
-  if (number.digits == 0) return {0, 0};
-  while (number.digits % 10 == 0) {
-    number.digits /= 10;
-    ++number.exponent;
-  }
-  return number;
+    if (number.digits == 0) return {0, 0};
+    while (number.digits % 10 == 0) {
+        number.digits /= 10;
+        ++number.exponent;
+    }
+    return number;
 }
 
 std::string unsigned_digits(std::int64_t digits) {
-  return std::to_string(digits < 0 ? -digits : digits);
+    return std::to_string(digits < 0 ? -digits : digits);
 }
 
 // `decimals` is enough for the number, so that only zeros are dropped.
 std::string plain_text(Decimal number, int decimals) {
-  number = stripped(number);
-  std::string text = unsigned_digits(number.digits);
-  const auto places = static_cast<std::size_t>(decimals);
-  text.append(static_cast<std::size_t>(number.exponent + decimals), '0');
-  if (text.size() <= places) text.insert(0, places + 1 - text.size(), '0');
-  if (number.digits == 0) text.assign(places + 1, '0');
-  if (places > 0) text.insert(text.size() - places, 1, '.');
-  return number.digits < 0 ? "-" + text : text;
+    number = stripped(number);
+    std::string text = unsigned_digits(number.digits);
+    const auto places = static_cast<std::size_t>(decimals);
+    text.append(static_cast<std::size_t>(number.exponent + decimals), '0');
+    if (text.size() <= places) text.insert(0, places + 1 - text.size(), '0');
+    if (number.digits == 0) text.assign(places + 1, '0');
+    if (places > 0) text.insert(text.size() - places, 1, '.');
+    return number.digits < 0 ? "-" + text : text;
 }
 
 std::string scientific_text(Decimal number) {
-  number = stripped(number);
-  if (number.digits == 0) return "0";
-  std::string text = unsigned_digits(number.digits);
-  const int power = number.exponent + static_cast<int>(text.size()) - 1;
-  if (text.size() > 1) text.insert(1, 1, '.');
-  return (number.digits < 0 ? "-" : "") + text + "e" + std::to_string(power);
+    number = stripped(number);
+    if (number.digits == 0) return "0";
+    std::string text = unsigned_digits(number.digits);
+    const int power = number.exponent + static_cast<int>(text.size()) - 1;
+    if (text.size() > 1) text.insert(1, 1, '.');
+    return (number.digits < 0 ? "-" : "") + text + "e" + std::to_string(power);
 }
 
 std::size_t longest(const std::vector<std::string>& texts) {
-  std::size_t size = 0;
-  for (const std::string& text : texts) size = std::max(size, text.size());
-  return size;
+    std::size_t size = 0;
+    for (const std::string& text : texts) size = std::max(size, text.size());
+    return size;
 }
 
 std::vector<std::string> tick_texts(const std::vector<Decimal>& marks) {
-  int decimals = 0;
-  for (const Decimal mark : marks) decimals = std::max(decimals, -stripped(mark).exponent);
-  std::vector<std::string> plain;
-  for (const Decimal mark : marks) plain.push_back(plain_text(mark, decimals));
-  if (longest(plain) <= kLongestPlain) return plain;
-  std::vector<std::string> scientific;
-  for (const Decimal mark : marks) scientific.push_back(scientific_text(mark));
-  return longest(scientific) < longest(plain) ? scientific : plain;
+    int decimals = 0;
+    for (const Decimal mark : marks) decimals = std::max(decimals, -stripped(mark).exponent);
+    std::vector<std::string> plain;
+    for (const Decimal mark : marks) plain.push_back(plain_text(mark, decimals));
+    if (longest(plain) <= kLongestPlain) return plain;
+    std::vector<std::string> scientific;
+    for (const Decimal mark : marks) scientific.push_back(scientific_text(mark));
+    return longest(scientific) < longest(plain) ? scientific : plain;
 }
 
 // Ticks at the multiples of the step whose nearest float64 lies in [lo, hi]; nothing if they are
 // more than n + 1 or not distinct.
 std::optional<Ticks> ticks_at(Decimal step, double width, double lo, double hi, int n) {
-  const double reach = std::max(std::abs(lo), std::abs(hi)) / width;
-  if (!(reach < 0x1p55)) return std::nullopt;  // several multiples for each float64
-  const auto slack = static_cast<std::int64_t>(2 + reach * 4e-16);  // what the quotients may be off
-  const auto first = static_cast<std::int64_t>(std::floor(lo / width)) - slack;
-  const auto last = static_cast<std::int64_t>(std::ceil(hi / width)) + slack;
-  Ticks ticks;
-  std::vector<Decimal> marks;
-  for (std::int64_t k = first; k <= last; ++k) {
-    const Decimal mark{k * step.digits, step.exponent};
-    const double position = nearest(mark);
-    if (position < lo) continue;
-    if (position > hi) break;
-    if (!marks.empty() && position == ticks.positions.back()) return std::nullopt;
-    if (marks.size() == static_cast<std::size_t>(n) + 1) return std::nullopt;
-    ticks.positions.push_back(position);
-    marks.push_back(mark);
-  }
-  ticks.texts = tick_texts(marks);
-  return ticks;
+    const double reach = std::max(std::abs(lo), std::abs(hi)) / width;
+    if (!(reach < 0x1p55)) return std::nullopt;  // several multiples for each float64
+    const auto slack =
+        static_cast<std::int64_t>(2 + reach * 4e-16);  // what the quotients may be off
+    const auto first = static_cast<std::int64_t>(std::floor(lo / width)) - slack;
+    const auto last = static_cast<std::int64_t>(std::ceil(hi / width)) + slack;
+    Ticks ticks;
+    std::vector<Decimal> marks;
+    for (std::int64_t k = first; k <= last; ++k) {
+        const Decimal mark{k * step.digits, step.exponent};
+        const double position = nearest(mark);
+        if (position < lo) continue;
+        if (position > hi) break;
+        if (!marks.empty() && position == ticks.positions.back()) return std::nullopt;
+        if (marks.size() == static_cast<std::size_t>(n) + 1) return std::nullopt;
+        ticks.positions.push_back(position);
+        marks.push_back(mark);
+    }
+    ticks.texts = tick_texts(marks);
+    return ticks;
+}
+
+std::string shown(double value) {
+    std::array<char, 32> text;
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
 void check(double lo, double hi, int n) {
-  for (const auto& [name, value] : {std::pair{"lo", lo}, std::pair{"hi", hi}}) {
-    if (!(std::abs(value) <= kMaxAbs)) {
-      throw std::invalid_argument(std::string(name) + ": expected a finite number up to 1e305, got " +
-                                  std::to_string(value));
+    for (const auto& [name, value] : {std::pair{"lo", lo}, std::pair{"hi", hi}}) {
+        if (!(std::abs(value) <= kMaxAbs)) {
+            throw std::invalid_argument(
+                std::string(name) + ": expected a finite number up to 1e300, got " + shown(value));
+        }
     }
-  }
-  if (!(lo < hi)) {
-    throw std::invalid_argument("hi: expected more than lo (" + std::to_string(lo) + "), got " +
-                                std::to_string(hi));
-  }
-  if (n < 1 || n > 1000) {
-    throw std::invalid_argument("n: expected 1 to 1000 intervals, got " + std::to_string(n));
-  }
+    if (!(lo < hi)) {
+        throw std::invalid_argument("hi: expected more than lo (" + shown(lo) + "), got " +
+                                    shown(hi));
+    }
+    if (n < 1 || n > 1000) {
+        throw std::invalid_argument("n: expected 1 to 1000 intervals, got " + std::to_string(n));
+    }
 }
 
 }  // namespace
 
 Ticks nice_ticks(double lo, double hi, int n, bool integer) {
-  check(lo, hi, n);
-  const double smallest = (hi - lo) / n;
-  int exponent = kLowestExponent;
-  if (smallest > 0) {
-    exponent = std::max(exponent, static_cast<int>(std::floor(std::log10(smallest))) - 2);
-  }
-  for (;; ++exponent) {
-    for (const Decimal unit : {Decimal{1, 0}, Decimal{2, 0}, Decimal{25, -1}, Decimal{5, 0}}) {
-      const Decimal step{unit.digits, unit.exponent + exponent};
-      if (integer && step.exponent < 0) continue;
-      const double width = nearest(step);
-      if (width == 0 || width < smallest) continue;
-      if (std::optional<Ticks> ticks = ticks_at(step, width, lo, hi, n)) return *std::move(ticks);
+    check(lo, hi, n);
+    const double smallest = (hi - lo) / n;
+    int exponent = kLowestExponent;
+    if (smallest > 0) {
+        exponent = std::max(exponent, static_cast<int>(std::floor(std::log10(smallest))) - 2);
     }
-  }
+    for (;; ++exponent) {
+        for (const Decimal unit : {Decimal{1, 0}, Decimal{2, 0}, Decimal{25, -1}, Decimal{5, 0}}) {
+            const Decimal step{unit.digits, unit.exponent + exponent};
+            if (integer && step.exponent < 0) continue;
+            const double width = nearest(step);
+            if (width == 0 || width < smallest) continue;
+            if (std::optional<Ticks> ticks = ticks_at(step, width, lo, hi, n))
+                return *std::move(ticks);
+        }
+    }
 }
 
 }  // namespace lineup

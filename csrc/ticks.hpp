@@ -7,8 +7,8 @@
 namespace lineup {
 
 struct Ticks {
-  std::vector<double> positions;   // rising
-  std::vector<std::string> texts;  // the float64 nearest to texts[i] is positions[i]
+    std::vector<double> positions;   // rising
+    std::vector<std::string> texts;  // the float64 nearest to texts[i] is positions[i]
 };
 
 // Multiples of the smallest step 1, 2, 2.5 or 5 x 10^e that needs at most n intervals between lo
@@ -16,7 +16,7 @@ struct Ticks {
 // tick if n >= 2 (and a whole number lies in the range, if `integer`).
 // Texts are plain decimals, all with the decimals that the ticks need. Where the longest would
 // have more than 10 characters and scientific texts (2.5e-13) are shorter, those are used.
-// Throws std::invalid_argument unless lo < hi, both finite up to 1e305, and 1 <= n <= 1000.
+// Throws std::invalid_argument unless lo < hi, both finite up to 1e300, and 1 <= n <= 1000.
 Ticks nice_ticks(double lo, double hi, int n, bool integer = false);
 
 }  // namespace lineup

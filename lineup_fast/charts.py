@@ -51,8 +51,8 @@ class ChartStyle:
                 raise ValueError(f"{name}: expected {least} to 8192 pixels, got {size}")
         if self.y_limits is not None:
             lo, hi = self.y_limits
-            if not -1e300 <= lo < hi <= 1e300:
-                raise ValueError(f"y_limits: expected lo < hi within 1e300, got {self.y_limits}")
+            if not -1e150 <= lo < hi <= 1e150:
+                raise ValueError(f"y_limits: expected lo < hi within 1e150, got {self.y_limits}")
 
     @property
     def fingerprint(self) -> str:
@@ -79,7 +79,7 @@ def render(
 
     Parameters
     ----------
-    series : B arrays f64[T_i] of any lengths >= 1, finite, magnitudes up to 1e300
+    series : B arrays f64[T_i] of any lengths >= 1, finite, magnitudes up to 1e150
     out : u8[B, H, W, 3], C-contiguous, written and returned when given
     threads : worker threads, 0 = all cores; the pixels do not depend on it
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_MAGNITUDE = 1e150  # beyond it squares, and with them std and distances, overflow
 
 
-def _require_values(name: str, values: Floats) -> None:
+def require_values(name: str, values: Floats) -> None:
     """Raise on NaN, infinities and magnitudes whose square overflows; names the first place."""
     bad = np.argwhere(~(np.abs(values) <= MAX_MAGNITUDE))
     if not len(bad):
@@ -47,7 +47,7 @@ def _rounded(values: Floats, decimals: int) -> Floats:
 def features(series: Floats, threads: int = 0) -> Floats:
     """Mean, population standard deviation, minimum and maximum of each row, float64 [N, 4]."""
     del threads
-    _require_values("series", series)
+    require_values("series", series)
     first = series[:, :1]
     mean = first[:, 0] + (series - first).mean(axis=1)  # shifted: exact for constant series
     std = np.sqrt(((series - mean[:, None]) ** 2).mean(axis=1))
@@ -56,8 +56,8 @@ def features(series: Floats, threads: int = 0) -> Floats:
 
 def longest_run(a: Floats, b: Floats, decimals: int) -> int:
     """Length of the longest contiguous run of equal rounded values, at any relative offset."""
-    _require_values("a", a)
-    _require_values("b", b)
+    require_values("a", a)
+    require_values("b", b)
     left, right = _rounded(a, decimals), _rounded(b, decimals)
     best = 0
     ending = np.zeros(len(right) + 1, dtype=np.int64)  # [j+1]: run that ends at (i, j)
@@ -83,8 +83,8 @@ def neighbours(
 ) -> Ints:
     """The k nearest admissible rows for every row, int32 [N, k], padded with -1."""
     del threads
-    _require_values("z", z)
-    _require_values("series", series)
+    require_values("z", z)
+    require_values("series", series)
     n, steps = series.shape
     out = np.full((n, k), -1, dtype=np.int32)
     for i in range(n):
@@ -109,7 +109,7 @@ def neighbours(
 
 def format_numbers(values: Floats, decimals: int, separator: str) -> str:
     """The values with a fixed number of decimals, joined by the separator."""
-    _require_values("values", values)
+    require_values("values", values)
     return separator.join(f"{value:.{decimals}f}" for value in values.tolist())
 
 
@@ -127,7 +127,7 @@ def number_ids(
 ) -> tuple[Ints, Longs]:
     """Token ids of each row of numbers: (int32 [n], int64 offsets [M+1])."""
     del threads
-    _require_values("values", values)
+    require_values("values", values)
     ids: list[int] = []
     offsets = [0]
 

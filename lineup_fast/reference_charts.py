@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lineup_fast.reference import require_values
+
 if TYPE_CHECKING:
     from lineup_fast.charts import ChartStyle
-
-MAX_ABS = 1e300
-"""Largest magnitude of a value that a chart or a tick range may have."""
 
 _EXACT = Context(prec=1000, Emin=-9999, Emax=9999)
 
@@ -33,7 +32,7 @@ def nice_ticks(
 ) -> tuple[NDArray[np.float64], list[str]]:
     """Positions f64[m] and texts of the ticks of an axis; see `lineup_fast.kernels.nice_ticks`."""
     for name, value in (("lo", lo), ("hi", hi)):
-        if not abs(value) <= MAX_ABS:
+        if not abs(value) <= 1e300:
             raise ValueError(f"{name}: expected a finite number up to 1e300, got {value!r}")
     if not lo < hi:
         raise ValueError(f"hi: expected more than lo ({lo!r}), got {hi!r}")
@@ -244,12 +243,7 @@ def render_charts(
 
     del threads  # the oracle is serial
     for i, values in enumerate(series):
-        bad = np.flatnonzero(~(np.abs(values) <= MAX_ABS))
-        if len(bad):
-            raise ValueError(
-                f"series[{i}]: expected finite values up to 1e300, "
-                f"got {values[bad[0]]} at index {bad[0]}"
-            )
+        require_values(f"series[{i}]", values)
     for values, image in zip(series, out, strict=True):
         surface = cairocffi.ImageSurface(cairocffi.FORMAT_RGB24, style.width, style.height)
         _draw_chart(cairocffi.Context(surface), values.tolist(), style)
@@ -296,8 +290,8 @@ def _draw_chart(ctx: Any, values: list[float], style: ChartStyle) -> None:
 
 def _padded(lo: float, hi: float) -> tuple[float, float]:
     """The y-range: 8 % more on either side; around a constant 8 % of it, or 1 around 0."""
-    pad = 0.08 * (hi - lo) if hi > lo else 0.08 * abs(hi) or 1.0
-    return (lo - pad, hi + pad) if lo - pad < hi + pad else (lo - abs(lo), hi + abs(hi))
+    pad = 0.08 * ((hi - lo) or abs(hi)) or 1.0
+    return lo - pad, hi + pad
 
 
 def _draw_grid(ctx: Any, box: _Box, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> None:

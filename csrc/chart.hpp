@@ -1,0 +1,43 @@
+// Line charts of series on Cairo image surfaces, as RGB pixels in the caller's buffer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "parallel.hpp"
+
+namespace lineup {
+
+struct Range {
+    double lo;
+    double hi;
+};
+
+// Below 400 x 200 pixels, texts and lines are drawn smaller.
+struct ChartStyle {
+    int width = 588;
+    int height = 308;
+    std::optional<Range> y_limits = std::nullopt;  // none: the range of the series padded by 8 %
+    bool axis_words = false;                       // "time" and "value" beside the axes
+    bool markers = true;  // a dot on every point, as long as they are 2 px apart or more
+};
+
+inline constexpr int kLeastChartWidth = 168;
+inline constexpr int kLeastChartHeight = 84;
+inline constexpr int kMostChartSide = 8192;
+
+// Draws chart i of `series` to out[i * height * width * 3 ...], rows from the top, RGB.
+// White ground, frame, light grid, a few ticks with texts, one line with markers. Where a pixel
+// column has more than four points, its first, lowest, highest and last are drawn. Values beyond
+// fixed limits are cut off at the frame.
+// Throws std::invalid_argument on an empty series, NaN, infinities, magnitudes above 1e150, a style
+// out of range, or a buffer of another size.
+void render_charts(std::span<const std::span<const double>> series, const ChartStyle& style,
+                   std::span<std::uint8_t> out, int threads = 0, const Poll& poll = {});
+
+// Version of the Cairo library in use, like "1.16.0".
+std::string cairo_version();
+
+}  // namespace lineup
