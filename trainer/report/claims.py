@@ -34,7 +34,7 @@ Role = Literal["time", "value", "other"]
 Kind = Literal["start", "end", "max", "min", "mean", "part", "step", "any"]
 
 _NUMBER = re.compile(
-    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w]|\.\d)"
+    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,2})?(?![\w]|\.\d)"
 )
 _ABOUT = r"(?:about|around|approximately|approx\.?|roughly|near|nearly|almost|some|~|≈)?\s*"
 _TIME_WORD = (
@@ -105,11 +105,12 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A named value and what it is said to be; ``step`` is the time named with it."""
+    """A named value, where it stands and what it is said to be; ``step``: the time beside it."""
 
     value: float
     text: str
     kind: Kind
+    start: int
     part: tuple[int, int] | None = None  # (index, count): the mean of that quarter or half
     step: int | None = None
 
@@ -121,6 +122,8 @@ class TimeClaim:
     step: int
     kind: Kind
     value: float | None
+    start: int
+    text: str
 
 
 def numbers(caption: str, n_steps: int) -> list[Number]:
@@ -284,7 +287,7 @@ def _claim(
 ) -> Claim:
     step = None if time is None else int(time.value)
     if part is not None:
-        return Claim(number.value, number.text, "part", part, step)
+        return Claim(number.value, number.text, "part", number.start, part, step)
     clause = max(left, caption.rfind(",", left, number.start) + 1)
     comma = caption.find(",", number.end, stop)
     near = list(_CUE.finditer(caption, clause, number.start))
@@ -296,7 +299,8 @@ def _claim(
     else:
         earlier = list(_CUE.finditer(caption, left, clause))
         kind = _cue(earlier[-1])[0] if earlier else "any"
-    return Claim(number.value, number.text, kind if kind != "part" else "any", None, step)
+    kind = kind if kind != "part" else "any"
+    return Claim(number.value, number.text, kind, number.start, None, step)
 
 
 def _time_claims(
@@ -309,10 +313,11 @@ def _time_claims(
             step = int(number.value)
             owner = owners.get(number.start)
             if owner is not None:
-                claimed.append(TimeClaim(step, owner.kind, owner.value))
+                kind, value = owner.kind, owner.value
             else:
                 kinds = [_cue(match)[0] for match in _CUE.finditer(caption, left, number.start)]
-                claimed.append(TimeClaim(step, kinds[-1] if kinds else "any", None))
+                kind, value = kinds[-1] if kinds else "any", None
+            claimed.append(TimeClaim(step, kind, value, number.start, number.text))
         left = number.end
     return claimed
 

@@ -1,0 +1,241 @@
+"""Which curves a run's page shows, section by section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.report.anatomy import Anatomy, anatomy
+from trainer.report.examples import SeriesSource
+from trainer.report.figures import POSITION_COLOURS, Curve, Figure, draw, smooth
+from trainer.report.run import Run
+
+STAGES = ("charts", "rollout", "reward", "update")
+_STAGE_COLOURS = ("blue", "accent", "warm", "rose")
+_SMALL = (250, 130)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Accuracies that need no captioner: ``floor`` of an empty caption, ``chance`` = 1/K."""
+
+    floor: float | None
+    chance: float | None
+    scale: float
+
+    def curves(self, factor: float = 1.0) -> list[Curve]:
+        """Return the levels as lines across a figure."""
+        shown = []
+        if self.floor is not None:
+            shown.append(Curve("blind floor", (), [factor * self.floor], "rose", "dashed"))
+        if self.chance is not None:
+            shown.append(Curve("chance", (), [factor * self.chance], "muted", "dotted"))
+        return shown
+
+
+def _window(n: int) -> int:
+    return int(np.clip(n // 12, 3, 25))
+
+
+def _noisy(run: Run, metric: str, name: str, colour: str, digits: int = 3) -> list[Curve]:
+    """Return a training metric as a faint line per step under its running mean."""
+    x, y = run.curve(metric)
+    if len(x) < 8:
+        return [Curve(name, x, y, colour, "points" if len(x) < 2 else "line", digits)]
+    window = _window(len(x))
+    return [
+        Curve(f"{name}, each step", x, y, colour, "faint", digits),
+        Curve(f"{name}, mean of {window} steps", x, smooth(y, window), colour, "line", digits),
+    ]
+
+
+def learning(run: Run, levels: Levels) -> list[Figure]:
+    """Return accuracy and reward over the run, with what a blind guesser gets."""
+    x, y = run.curve("val/acc")
+    accuracy = draw(
+        "accuracy",
+        "Accuracy",
+        [
+            *_noisy(run, "lineup/acc", "training", "accent"),
+            Curve("validation", x, y, "warm", "points"),
+            *levels.curves(),
+        ],
+        limits=(0, 1),
+        percent=True,
+        note="Share of the K positions at which the verifier, reading only the caption, "
+        "picked the described series.",
+    )
+    x, y = run.curve("val/reward")
+    reward = draw(
+        "reward",
+        "Reward",
+        [
+            *_noisy(run, "reward", "training", "accent"),
+            Curve("validation", x, y, "warm", "points"),
+            *levels.curves(levels.scale),
+        ],
+        limits=(0, None),
+        note=f"{levels.scale:g} × accuracy; what the captioner is trained on.",
+    )
+    return [figure for figure in (accuracy, reward) if figure]
+
+
+def positions(run: Run, levels: Levels) -> list[Figure]:
+    """Return accuracy by the position of the target: training (running mean) and validation."""
+    shown = []
+    for name, metric, title, look in (
+        ("position-train", "lineup/acc_by_position", "In training", "line"),
+        ("position-val", "val/acc_by_position", "In validation", "points"),
+    ):
+        x, rows = run.curves(metric)
+        curves = []
+        for k, column in enumerate(zip(*rows, strict=True)):
+            values = list(column)
+            if look == "line":
+                values = smooth(values, _window(len(values)))
+            colour = POSITION_COLOURS[k % len(POSITION_COLOURS)]
+            curves.append(Curve(f"target at {chr(ord('A') + k)}", x, values, colour, look))
+        note = f"Mean of {_window(len(x))} steps." if look == "line" else ""
+        if curves:
+            curves += levels.curves()
+        shown.append(draw(name, title, curves, limits=(0, 1), percent=True, note=note))
+    return [figure for figure in shown if figure]
+
+
+def throughput(run: Run) -> list[Figure]:
+    """Return seconds per step by stage, and tokens per second."""
+    stages = []
+    for stage, colour in zip(STAGES, _STAGE_COLOURS, strict=True):
+        x, y = run.curve(f"time/{stage}_s")
+        stages.append(Curve(stage, x, y, colour, "area", 2))
+    full = len(stages[0].x)
+    stages = [s for s in stages if full and list(s.x) == list(stages[0].x)]
+    shown = [draw("stages", "Seconds a step, by stage", stages, limits=(0, None))]
+    rates = token_rates(run)
+    curves = [Curve("tokens / s", list(rates), list(rates.values()), "accent", "line", 0)]
+    shown.append(
+        draw(
+            "rate",
+            "Tokens a second",
+            curves,
+            limits=(0, None),
+            note="Tokens of the step (as the trainer counts them) over the step's wall time.",
+        )
+    )
+    return [figure for figure in shown if figure]
+
+
+def token_rates(run: Run) -> dict[int, float]:
+    """Return tokens a second by step; ``num_tokens`` may be a running total or a step's count."""
+    steps, totals = run.curve("num_tokens")
+    if len(totals) > 1 and all(b > a for a, b in zip(totals, totals[1:], strict=False)):
+        before = [0.0, *totals[:-1]] if steps[0] <= 1 else [float("nan"), *totals[:-1]]
+        counts = {s: t - b for s, t, b in zip(steps, totals, before, strict=True)}
+    else:
+        counts = dict(zip(steps, totals, strict=True))
+    seconds = dict(zip(*run.curve("step_time"), strict=True))
+    return {
+        step: count / seconds[step]
+        for step, count in counts.items()
+        if seconds.get(step, 0) > 0 and count > 0
+    }
+
+
+def health(run: Run) -> list[Figure]:
+    """Return the small charts that show whether a run is well."""
+    wanted = (
+        ("entropy", "Entropy", "nats a token", "accent", 3),
+        ("grad_norm", "Gradient norm", "before clipping", "blue", 3),
+        ("completions/mean_length", "Caption length", "tokens", "warm", 1),
+        ("completions/clipped_ratio", "Cut at the limit", "share of captions", "warm", 3),
+        ("lineup/invalid_frac", "Invalid", "share of captions without a reward", "rose", 3),
+        ("frac_reward_zero_std", "Silent groups", "all rewards equal, nothing learned", "rose", 3),
+        ("lineup/label_mass", "Label mass", "probability on the K letters", "violet", 3),
+        ("lr", "Learning rate", "", "blue", 7),
+        ("reward_std", "Reward spread", "standard deviation within groups", "accent", 3),
+    )
+    shown = []
+    for metric, title, note, colour, digits in wanted:
+        share = metric in ("completions/clipped_ratio", "lineup/invalid_frac")
+        curves = _noisy(run, metric, title.lower(), colour, digits)
+        name = "health-" + metric.replace("/", "-")
+        limits = (0, None if not share or any(curves[0].y) else 1)
+        shown.append(
+            draw(name, title, curves, size=_SMALL, limits=limits, percent=share, note=note)
+        )
+    return [figure for figure in shown if figure]
+
+
+def anatomies(run: Run, corpus: SeriesSource | None) -> dict[int, Anatomy]:
+    """Return the anatomy of the captions of every validation pass whose series are at hand."""
+    found = {}
+    for step, rows in sorted(run.validation.items()):
+        captions: list[str] = []
+        series: list[NDArray[np.float64]] = []
+        for row in rows:
+            try:
+                values = corpus.series(row.id) if corpus is not None else None
+            except (KeyError, ValueError):
+                values = None
+            if values is not None:
+                captions.append(row.caption)
+                series.append(np.asarray(values, dtype=np.float64))
+        if captions:
+            found[step] = anatomy(captions, series)
+    return found
+
+
+def anatomy_figures(found: Mapping[int, Anatomy]) -> list[Figure]:
+    """Return how captions change over the run."""
+    steps = list(found)
+
+    def curve(name: str, field: str, colour: str, look: str = "points", digits: int = 2) -> Curve:
+        kept = [(s, getattr(found[s], field)) for s in steps]
+        kept = [(s, v) for s, v in kept if v is not None]
+        x: Sequence[float] = [s for s, _ in kept]
+        return Curve(name, x, [v for _, v in kept], colour, look, digits)  # type: ignore[arg-type]
+
+    truth = [
+        curve("named values that are true", "values_true", "accent", digits=3),
+        curve("the same, held against another series", "values_true_elsewhere", "accent", "dashed"),
+        curve("named times that are true", "times_true", "warm", digits=3),
+        curve("the same, held against another series", "times_true_elsewhere", "warm", "dashed"),
+    ]
+    figures = [
+        draw("truth", "True of the series", truth, limits=(0, 1), percent=True),
+        draw(
+            "named",
+            "Named in a caption",
+            [
+                curve("values", "values", "accent"),
+                curve("time positions", "times", "warm"),
+            ],
+            limits=(0, None),
+        ),
+        draw(
+            "characters",
+            "Length",
+            [curve("characters", "characters", "blue", digits=1)],
+            size=_SMALL,
+            limits=(0, None),
+        ),
+        draw(
+            "openings",
+            "Distinct openings",
+            [curve("openings", "distinct_openings", "violet", digits=0)],
+            size=_SMALL,
+            limits=(0, None),
+        ),
+        draw(
+            "opening",
+            "Share of the commonest opening",
+            [curve("share", "common_opening_frac", "rose", digits=3)],
+            size=_SMALL,
+            limits=(0, 1),
+            percent=True,
+        ),
+    ]
+    return [figure for figure in figures if figure]
