@@ -1,0 +1,49 @@
+# Types of the native module; csrc/bind.cpp says what the functions do.
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+_Floats: TypeAlias = npt.NDArray[np.float64]
+_Ints: TypeAlias = npt.NDArray[np.int32]
+_Longs: TypeAlias = npt.NDArray[np.int64]
+_Ragged: TypeAlias = tuple[_Ints, _Longs]
+
+def features(series: _Floats, threads: int = 0) -> _Floats: ...
+def longest_run(a: _Floats, b: _Floats, decimals: int) -> int: ...
+def neighbours(
+    z: _Floats,
+    series: _Floats,
+    k: int,
+    max_run: int,
+    decimals: int,
+    rule: str,
+    source: _Ints,
+    start: _Longs,
+    group: _Ints,
+    threads: int = 0,
+) -> _Ints: ...
+def format_numbers(values: _Floats, decimals: int, separator: str) -> str: ...
+def number_ids(
+    values: _Floats,
+    decimals: int,
+    digits: _Ragged,
+    first: _Ints,
+    first_negative: _Ints,
+    separator: _Ints,
+    separator_negative: _Ints,
+    dot: _Ints,
+    group: int,
+    threads: int = 0,
+) -> tuple[_Ints, _Longs]: ...
+def prompt_tree(
+    layout: int,
+    head: _Ints,
+    middle: _Ints,
+    tail: _Ints,
+    labels: _Ragged,
+    blocks: _Ragged,
+    block_end: _Ints,
+    captions: _Ragged,
+) -> tuple[_Ints, _Longs, _Ints, _Ints]: ...
+def build_info() -> dict[str, str | int | None]: ...
