@@ -47,11 +47,13 @@ class SplitPlan:
     """How each channel is divided.
 
     by : data set → "source" (held out as a whole), "time" or "row"
+    by_row : per channel whether it is a ready-made window of unknown place
     spans : per channel the (first position, end, split) it is cut into; ends are exclusive
     fit_end : per channel the position before which its values count for the scaling
     """
 
     by: dict[str, str] = field(default_factory=dict)
+    by_row: list[bool] = field(default_factory=list)
     spans: list[list[tuple[int, int, int]]] = field(default_factory=list)
     fit_end: list[int] = field(default_factory=list)
 
@@ -90,12 +92,14 @@ def plan_splits(
         length = high - low
         first = low + math.floor(length * fractions[TRAIN] / total + 1e-9)
         second = low + math.floor(length * (fractions[TRAIN] + fractions[VAL]) / total + 1e-9)
+        alone = channel.window and pieces[channel.source] == 1
+        plan.by_row.append(alone)
         if name in held:
             plan.by[name] = "source"
             plan.spans.append([(low, high, TEST)])
             plan.fit_end.append(first)
-        elif channel.window and pieces[channel.source] == 1:
-            plan.by[name] = "row"
+        elif alone:
+            plan.by.setdefault(name, "row")
             u = counters.fraction(seed, "split", channel.source) * total
             chosen = int(u >= fractions[TRAIN]) + int(u >= fractions[TRAIN] + fractions[VAL])
             plan.spans.append([(low, high, chosen)])
@@ -145,9 +149,8 @@ def scale_channels(
     """
     fitted: dict[str, list[Floats]] = defaultdict(list)
     keys = []
-    for channel, end in zip(channels, plan.fit_end, strict=True):
-        name = data_set(channel)
-        keys.append(name if plan.by[name] == "row" else channel.source)
+    for channel, end, alone in zip(channels, plan.fit_end, plan.by_row, strict=True):
+        keys.append(data_set(channel) if alone else channel.source)
         fitted[keys[-1]].append(channel.values[: max(0, end - channel.start)])
     low, high = scale
     quantiles: dict[str, tuple[float, float]] = {}
