@@ -35,7 +35,101 @@ def add_doctor(commands: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_doctor,)
+def add_index(commands: Subparsers) -> None:
+    """``index``: files → corpus."""
+    parser = commands.add_parser(
+        "index",
+        help="make a corpus out of CSV, Parquet, JSONL files or Hugging Face data sets",
+        description="Cut series into windows of equal length, look up each one's nearest "
+        "neighbours, divide them into train, val and test, and write the corpus.",
+    )
+    add = parser.add_argument
+    add("files", nargs="*", metavar="FILE", help="file, folder, or hub id owner/name")
+    add("-o", "--output", metavar="DIR", help="the corpus; needed unless --dry-run")
+    add("--default-data", action="store_true", help="the packaged real series (see README)")
+    add("--lengths", type=_numbers, default=[24, 48, 96], metavar="N,N", help="series lengths")
+    add("--sample", type=int, metavar="N", help="take N series, in equal shares per length")
+    add("--stride", type=int, metavar="N", help="steps between windows (default: half a length)")
+    add("--seed", type=int, default=0, metavar="N")
+    add("--scale", type=_pair, metavar="LOW,HIGH", help="map channels to whole numbers in a range")
+    add("--eta", type=float, default=0.2, metavar="X", help="overlap budget as share of the length")
+    add("--overlap", choices=("run", "window"), default="run", help="compare values or positions")
+    add("--features-scale", choices=("zscore", "none"), default="zscore", help="before distances")
+    add("--k", type=int, default=4, metavar="K", help="candidates of a question")
+    add("--split", type=_shares, default=(0.8, 0.1, 0.1), metavar="X,X,X", help="train, val, test")
+    add("--test-sources", type=_words, metavar="NAME,NAME", help="data sets to hold out as test")
+    add("--threads", type=int, default=0, metavar="N", help="0: all cores")
+    add("--dry-run", action="store_true", help="show the summary, write nothing")
+    parser.set_defaults(run=_index)
+
+
+def _index(args: argparse.Namespace) -> int:
+    from lineup_fast import corpus, default_data, readers
+
+    if not args.files and not args.default_data:
+        raise ValueError("FILE: expected at least one, or --default-data")
+    if not args.output and not args.dry_run:
+        raise ValueError("--output: expected a folder, or --dry-run")
+    channels, refusals = default_data.read_default() if args.default_data else ([], [])
+    test_sources = args.test_sources
+    if args.default_data and not args.files and test_sources is None:
+        test_sources = default_data.TEST_SOURCES
+    for number, file in enumerate(args.files):
+        _progress(f"reading {file}", number, len(args.files))
+        found, refused = readers.read(file)
+        channels += found
+        refusals += refused
+    made = corpus.build(
+        channels,
+        lengths=args.lengths,
+        sample=args.sample,
+        seed=args.seed,
+        scale=args.scale,
+        eta=args.eta,
+        overlap=args.overlap,
+        features_scale=args.features_scale,
+        k=args.k,
+        split=args.split,
+        test_sources=test_sources,
+        stride=args.stride,
+        refusals=refusals,
+        threads=args.threads,
+        progress=_progress,
+    )
+    print(made.summary.table())
+    if not args.dry_run:
+        made.save(args.output)
+        print(f"{len(made)} items in {args.output}, fingerprint {made.fingerprint[:16]}")
+    return 0
+
+
+def _progress(stage: str, done: int, total: int) -> None:
+    """A bar on stderr, when that is a terminal."""
+    if sys.stderr.isatty():
+        bar = "#" * round(20 * done / max(1, total))
+        end = "\n" if done == total else ""
+        print(f"\r\x1b[K[{bar:20}] {done}/{total} {stage}", end=end, file=sys.stderr, flush=True)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in _words(text)]
+
+
+def _pair(text: str) -> tuple[float, float]:
+    low, high = (float(word) for word in _words(text))
+    return low, high
+
+
+def _shares(text: str) -> tuple[float, float, float]:
+    train, val, test = (float(word) for word in _words(text))
+    return train, val, test
+
+
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_doctor, add_index)
 
 
 def build_parser() -> argparse.ArgumentParser:
