@@ -90,7 +90,9 @@ class FastEncoder:
         # Copies: the original's padding, truncation and special-token settings are its owner's.
         self._backend = _copy(backend)
         end = tokenizer.eos_token_id
-        self.pad_id: int | None = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
+        self.pad_id: int | None = (
+            tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
+        )
         added = tokenizer.added_tokens_decoder
         special = {index: str(token) for index, token in added.items() if token.special}
         special |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
@@ -112,7 +114,9 @@ class FastEncoder:
         if text is None or SYSTEM not in text:
             text = self._template([{"role": "user", "content": f"{SYSTEM}\n\n{user}"}])
         if text is None or text.count(user) != 1:
-            raise ValueError("tokenizer: expected a chat template that keeps the user's text as it is")
+            raise ValueError(
+                "tokenizer: expected a chat template that keeps the user's text as it is"
+            )
         return text
 
     def _template(self, messages: list[dict[str, str]]) -> str | None:
@@ -160,7 +164,9 @@ class FastEncoder:
             encodings = self._plain.encode_batch(list(texts), add_special_tokens=False)
             return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         # Families that mark the start of a text: encode behind a newline, then take it away.
-        encodings = self._plain.encode_batch([f"\n{text}" for text in texts], add_special_tokens=False)
+        encodings = self._plain.encode_batch(
+            [f"\n{text}" for text in texts], add_special_tokens=False
+        )
         results = []
         for encoding in encodings:
             own = [end > 1 for _, end in encoding.offsets]

@@ -273,7 +273,9 @@ class PromptBuilder:
         ids = self.encoder.encode(prompt)[0]
         columns: list[list[int]] = []
         for template in ("{}", " {}"):
-            continued = [self.encoder.encode(prompt + template.format(x))[0] for x in self.recipe.labels]
+            continued = [
+                self.encoder.encode(prompt + template.format(x))[0] for x in self.recipe.labels
+            ]
             if all(np.array_equal(full[:-1], ids) for full in continued):
                 columns.append([int(full[-1]) for full in continued])
         if not columns:

@@ -164,7 +164,11 @@ def parse_answer(reply: str, labels: Sequence[str]) -> int | None:
     for found in re.finditer(rf"(?<![\w'])([{allowed}])(?![\w'])", reply):
         rest = reply[found.end() :]
         word = re.match(r"[ \t]+([a-z]+)", rest)
-        if found.group(1) in "AI" and word and word.group(1) not in ("is", "was", "matches", "fits"):
+        if (
+            found.group(1) in "AI"
+            and word
+            and word.group(1) not in ("is", "was", "matches", "fits")
+        ):
             continue
         return allowed.index(found.group(1))
     return None

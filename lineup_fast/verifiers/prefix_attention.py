@@ -159,15 +159,16 @@ def _attend_selves(
     lse = torch.empty(q.shape[:2], dtype=exact, device=q.device)
     for part in packed.selves:
         if isinstance(part, slice):
-            one = (x[part].transpose(0, 1)[None] for x in (q, k, v))
-            o, s = attend(*one, scale, causal=True)
+            qs, ks, vs = (x[part].transpose(0, 1)[None] for x in (q, k, v))
+            o, s = attend(qs, ks, vs, scale, causal=True)
             out[part], lse[part] = o[0].transpose(0, 1), s[0].transpose(0, 1)
             continue
         count, gather, rows, places = part
-        padded = (
-            x.index_select(0, gather).unflatten(0, (count, -1)).transpose(1, 2) for x in (q, k, v)
+        qs, ks, vs = (
+            x.index_select(0, gather).view(count, -1, *x.shape[1:]).transpose(1, 2)
+            for x in (q, k, v)
         )
-        o, s = attend(*padded, scale, causal=True)
+        o, s = attend(qs, ks, vs, scale, causal=True)
         out.index_copy_(0, rows, o.transpose(1, 2).flatten(0, 1).index_select(0, places))
         lse.index_copy_(0, rows, s.transpose(1, 2).flatten(0, 1).index_select(0, places).to(exact))
     return out, lse
@@ -202,11 +203,11 @@ def prefix_attention(
     for first, last, path in packed.prefixes:
         keys, values = packed.kept.prefix(layer, path)
         # The rows of all siblings and all query heads of a KV head become one long query.
-        folded = q[first:last].unflatten(1, (n_kv, group)).permute(1, 2, 0, 3).flatten(1, 2)
-        o, s = attend(folded[None], keys, values, scale, causal=False)
         rows = last - first
-        o = o[0].unflatten(1, (group, rows)).permute(2, 0, 1, 3).flatten(1, 2)
-        s = s[0].unflatten(1, (group, rows)).permute(2, 0, 1).flatten(1, 2)
+        folded = q[first:last].reshape(rows, n_kv, group, -1).permute(1, 2, 0, 3)
+        o, s = attend(folded.flatten(1, 2)[None], keys, values, scale, causal=False)
+        o = o.reshape(n_kv, group, rows, -1).permute(2, 0, 1, 3).flatten(1, 2)
+        s = s.reshape(n_kv, group, rows).permute(2, 0, 1).flatten(1, 2)
         out[first:last] = merge(o, s, out[first:last], lse[first:last])
     return out[None], None
 

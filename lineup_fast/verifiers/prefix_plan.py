@@ -98,7 +98,9 @@ def _merged(trees: Sequence[PromptTree]) -> Forest:
                 at = known[key] = len(forest.ids)
                 forest.ids.append(ids)
                 forest.parent.append(above)
-                forest.start.append(forest.start[above] + len(forest.ids[above]) if above >= 0 else 0)
+                forest.start.append(
+                    forest.start[above] + len(forest.ids[above]) if above >= 0 else 0
+                )
                 forest.tree.append(number)
             place[node] = at
         forest.questions.append(place[tree.questions])

@@ -15,7 +15,6 @@ from lineup_fast.kernels import prompt_tree
 from lineup_fast.verifiers import prefix_attention
 from lineup_fast.verifiers.base import (
     MAX_REPLY_TOKENS,
-    BackendError,
     LabelTokens,
     TreeReplies,
     TreeScores,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from lineup_fast.kernels import PromptTree
     from lineup_fast.verifiers.base import QuestionGroup
-    from lineup_fast.verifiers.prefix_plan import Forest
 
 log = logging.getLogger(__name__)
 
@@ -292,7 +290,9 @@ class TransformersVerifier:
         size = self.n_vocabulary
         tree = prompt_tree(
             "candidates_first",
-            *(rng.integers(0, size, n) for n in (5, 3, 4)),
+            rng.integers(0, size, 5),
+            rng.integers(0, size, 3),
+            rng.integers(0, size, 4),
             _ragged([rng.integers(0, size, 3) for _ in range(3)]),
             _ragged([rng.integers(0, size, n) for n in (7, 6, 7)]),
             rng.integers(0, size, 2),
@@ -367,6 +367,3 @@ def _scores(
         reasons[caption] = "non-finite logits"
     mass = np.exp(answer).sum(axis=2)
     return TreeScores(answer, mass, reasons, computed, int(prompt_lengths(tree).sum()))
-
-
-__all__ = ["BackendError", "TransformersVerifier"]

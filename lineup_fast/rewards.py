@@ -1,0 +1,331 @@
+"""The identification reward: captions in, one number per caption out."""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lineup_fast.candidates import CandidateError, auto_decimals, draw, fixed
+from lineup_fast.prompt_tokens import PromptBuilder, longest_row
+from lineup_fast.prompts import Recipe, clean_caption, parse_answer
+from lineup_fast.verifiers.base import QuestionGroup, keep_positions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from lineup_fast.candidates import CandidateSet, Kind
+    from lineup_fast.corpus import Corpus
+    from lineup_fast.kernels import PromptTree
+    from lineup_fast.verifiers.base import TreeReplies, TreeScores, Verifier
+
+    Floats = npt.NDArray[np.float32]
+
+log = logging.getLogger(__name__)
+
+# A token that a policy samples may be a broken piece of a character, which text shows as U+FFFD:
+# three bytes, so up to three tokens of a byte-level verifier.
+TOKENS_PER_NEW_TOKEN = 3.0
+
+
+@dataclass
+class RewardBatch:
+    """Rewards of n captions and how they came about.
+
+    reward float32 [n]: scale × accuracy, or scale × mean p(target) under "soft"; accuracy float32
+    [n]: share of asked positions at which the target was picked. picks int32 [n, K]: label picked
+    with the target at each position, -1 where unasked or unparsed. label_logprobs float32
+    [n, K, K] and label_mass float32 [n, K]: see ``TreeScores``, NaN where not asked or generated.
+    valid bool [n]: an invalid caption has NaN reward and accuracy and its reason [n] in words; it
+    must be left out of baselines, never read as 0. counts: captions, groups, questions, invalid,
+    ties, unparsed, prefilled_tokens, prompt_tokens; timings in seconds. asked bool [n, K]: the
+    positions that have an answer. recipe and fingerprints (corpus, verifier) name the reward.
+    """
+
+    reward: Floats
+    accuracy: Floats
+    picks: npt.NDArray[np.int32]
+    label_logprobs: Floats
+    label_mass: Floats
+    valid: npt.NDArray[np.bool_]
+    reason: list[str | None]
+    timings: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    recipe: str = ""
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    asked: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+
+    def accuracy_by_position(self) -> npt.NDArray[np.float64]:
+        """Accuracy at each target position over the valid captions, float64 [K]; NaN: never asked.
+
+        Unparsed replies count as wrong. Positions that "positions=1" left out are not counted.
+        """
+        hits = (self.picks == np.arange(self.picks.shape[1])).astype(np.float64)
+        counted = self.valid[:, None] & self.asked
+        total = counted.sum(axis=0)
+        return np.where(total > 0, (hits * counted).sum(axis=0) / np.maximum(total, 1), np.nan)
+
+
+@dataclass
+class _Group:
+    """Captions that share a target and a draw, on their way to the verifier."""
+
+    rows: list[int]
+    positions: list[int]
+    candidates: CandidateSet
+    captions: tuple[str, ...]
+    tree: PromptTree
+
+
+class IdentificationReward:
+    """Scores captions by whether the verifier, reading only them, picks the right series.
+
+    corpus: where ids, series and neighbours come from; verifier: any ``Verifier``; seed: of the
+    draws; scale: reward of a caption that is always identified. The distractors of a caption are a
+    pure function of (seed, index, id), so it does not matter who asks, when, or with whom.
+    Source: paper, "identification reward": 2 × accuracy over the K positions of the target.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        verifier: Verifier,
+        recipe: Recipe | None = None,
+        *,
+        seed: int = 0,
+        scale: float = 2.0,
+        kind: Kind = "nearest",
+    ) -> None:
+        self.corpus = corpus
+        self.verifier = verifier
+        self.recipe = recipe or Recipe()
+        self.seed = seed
+        self.scale = scale
+        self.kind: Kind = kind
+        self.builder = PromptBuilder(verifier.encoder, self.recipe)
+        self.fingerprints = {
+            "corpus": corpus.fingerprint,
+            "verifier": verifier.fingerprint(),
+        }
+
+    def candidates(self, item: str, index: int | None = None) -> CandidateSet:
+        """The set that a caption of ``item`` is asked about; index None: the fixed one."""
+        words: dict[str, Any] = {
+            "k": self.recipe.k,
+            "seed": self.seed,
+            "kind": self.kind,
+            "decimals": self.recipe.decimals,
+        }
+        if index is None:
+            return fixed(self.corpus, item, **words)
+        return draw(self.corpus, item, index=index, **words)
+
+    def score(
+        self,
+        captions: Sequence[str],
+        ids: Sequence[str],
+        *,
+        index: int | Sequence[int] | None = None,
+    ) -> RewardBatch:
+        """Rewards of captions, each of the item at the same place in ``ids``.
+
+        index: draw index (the training step where there is one), one for all or one per caption;
+        None asks the fixed validation sets, at all positions whatever the recipe.
+        Raises: ValueError on unequal lengths and on ids that the corpus does not hold.
+        """
+        indices = self._indices(captions, ids, index)
+        batch = self._empty(len(captions))
+        start = time.perf_counter()
+        with _clock(batch, "prompts_s"):
+            groups = self._groups(captions, ids, indices, batch)
+        with _clock(batch, "verifier_s"):
+            answers = self._ask(groups)
+        for group, answer in zip(groups, answers, strict=True):
+            if isinstance(answer, str):
+                for row in group.rows:
+                    batch.reason[row] = answer
+            else:
+                self._record(group, answer, batch)
+        self._finish(batch, groups)
+        batch.timings["total_s"] = time.perf_counter() - start
+        return batch
+
+    def check_context(self, max_new_tokens: int, policy_tokenizer: Any = None) -> int:
+        """Refuse, at start-up, captions that could outgrow the verifier's context.
+
+        Args: max_new_tokens of the policy; its tokenizer, when given, bounds how many verifier
+        tokens one of its tokens can become (else 3, a broken character). Returns: the longest
+        possible prompt in tokens. Raises: ValueError when it exceeds ``max_prompt_tokens``.
+        """
+        limit = self.verifier.max_prompt_tokens
+        ratio = TOKENS_PER_NEW_TOKEN
+        if policy_tokenizer is not None:
+            vocabulary = sorted(set(policy_tokenizer.get_vocab().values()))
+            texts = policy_tokenizer.batch_decode([[token] for token in vocabulary])
+            ratio = max(ratio, *map(len, self.builder.caption_ids(texts)))
+        rows = max(self._longest_row(length) for length in self.corpus.lengths)
+        longest = self.builder.fixed_tokens() + self.recipe.k * rows
+        longest += int(np.ceil(ratio * max_new_tokens))
+        if limit is not None and longest > limit:
+            raise ValueError(
+                f"max_new_tokens: expected prompts of at most {limit} tokens, the verifier's "
+                f"context; with {max_new_tokens} they can reach {longest}"
+            )
+        return longest
+
+    def _longest_row(self, length: int) -> int:
+        """Tokens of the longest printed series of one length, at the most decimals any set uses."""
+        items = [item for item in self.corpus.ids() if self.corpus.meta(item).length == length]
+        if not items:
+            return 0
+        series = np.stack([self.corpus.series(item) for item in items])
+        wanted = self.recipe.decimals
+        decimals = wanted if isinstance(wanted, int) else max(map(auto_decimals, series))
+        return longest_row(self.builder, series, decimals)
+
+    def _indices(
+        self, captions: Sequence[str], ids: Sequence[str], index: int | Sequence[int] | None
+    ) -> list[int | None]:
+        n = len(captions)
+        if isinstance(captions, str) or isinstance(ids, str) or len(ids) != n:
+            raise ValueError(f"ids: expected one per caption ({n}), got {len(ids)}")
+        unknown = sorted({item for item in ids if item not in self.corpus})
+        if unknown:
+            raise ValueError(
+                f"ids: expected items of the corpus, got {len(unknown)} unknown, "
+                f"such as {unknown[0]!r}"
+            )
+        if index is None or isinstance(index, (int, np.integer)):
+            return [None if index is None else int(index)] * n
+        if len(index) != n:
+            raise ValueError(f"index: expected one per caption ({n}), got {len(index)}")
+        return [int(number) for number in index]
+
+    def _empty(self, n: int) -> RewardBatch:
+        k = self.recipe.k
+        return RewardBatch(
+            reward=np.full(n, np.nan, dtype=np.float32),
+            accuracy=np.full(n, np.nan, dtype=np.float32),
+            picks=np.full((n, k), -1, dtype=np.int32),
+            label_logprobs=np.full((n, k, k), np.nan, dtype=np.float32),
+            label_mass=np.full((n, k), np.nan, dtype=np.float32),
+            valid=np.zeros(n, dtype=bool),
+            reason=[None] * n,
+            counts={"captions": n, "groups": 0, "questions": 0, "invalid": 0, "ties": 0,
+                    "unparsed": 0, "prefilled_tokens": 0, "prompt_tokens": 0},
+            recipe=self.recipe.name,
+            fingerprints=dict(self.fingerprints),
+            asked=np.zeros((n, k), dtype=bool),
+        )  # fmt: skip
+
+    def _positions(self, item: str, index: int | None) -> list[int]:
+        """Target positions asked about: all, or the one whose turn it is."""
+        k = self.recipe.k
+        if self.recipe.positions is None or index is None:
+            return list(range(k))
+        return [(index + zlib.crc32(item.encode())) % k]
+
+    def _groups(
+        self,
+        captions: Sequence[str],
+        ids: Sequence[str],
+        indices: Sequence[int | None],
+        batch: RewardBatch,
+    ) -> list[_Group]:
+        rows: dict[tuple[str, int | None], list[int]] = {}
+        for row, key in enumerate(zip(ids, indices, strict=True)):
+            rows.setdefault(key, []).append(row)
+        texts = [clean_caption(caption) for caption in captions]
+        tokens = self.builder.caption_ids(texts) if texts else []
+        groups = []
+        for (item, index), members in rows.items():
+            try:
+                candidates = self.candidates(item, index)
+            except CandidateError as error:
+                for row in members:
+                    batch.reason[row] = str(error)
+                continue
+            positions = self._positions(item, index)
+            tree = self.builder.tree(
+                candidates.series, candidates.decimals, [tokens[row] for row in members]
+            )
+            if len(positions) < self.recipe.k:
+                tree = keep_positions(tree, positions)
+            group = tuple(texts[row] for row in members)
+            groups.append(_Group(members, positions, candidates, group, tree))
+        return groups
+
+    def _ask(self, groups: Sequence[_Group]) -> list[TreeScores | TreeReplies | str]:
+        """Answers per group; where the verifier fails, the reason in words."""
+        if not groups:
+            return []
+        trees = [group.tree for group in groups]
+        questions = [QuestionGroup(group.captions, group.candidates) for group in groups]
+        try:
+            if self.recipe.scoring == "generate":
+                return list(self.verifier.generate(trees, groups=questions))
+            return list(self.verifier.score(trees, self.builder.labels, groups=questions))
+        except (RuntimeError, OSError, MemoryError) as error:
+            if len(groups) == 1:
+                log.warning("verifier failed on %s: %s", groups[0].candidates.target, error)
+                return [f"{type(error).__name__}: {error}"]
+        # One group may be at fault: ask each alone, so that the others still count.
+        return [answer for group in groups for answer in self._ask([group])]
+
+    def _record(self, group: _Group, answer: TreeScores | TreeReplies, batch: RewardBatch) -> None:
+        """One group's answers into the batch."""
+        rows = np.array(group.rows)
+        batch.counts["prefilled_tokens"] += answer.prefilled_tokens
+        batch.counts["prompt_tokens"] += answer.prompt_tokens
+        valid = np.array([reason is None for reason in answer.reason])
+        for row, reason in zip(group.rows, answer.reason, strict=True):
+            batch.reason[row] = reason
+        batch.valid[rows] = valid
+        batch.asked[np.ix_(rows[valid], group.positions)] = True
+        if hasattr(answer, "texts"):
+            for row, replies in zip(group.rows, answer.texts, strict=True):
+                for position in group.positions if batch.valid[row] else []:
+                    pick = parse_answer(replies[position] or "", self.builder.labels.names)
+                    batch.counts["unparsed"] += pick is None
+                    batch.picks[row, position] = -1 if pick is None else pick
+            return
+        logprobs = answer.label_logprobs[valid][:, group.positions]
+        at = np.ix_(rows[valid], group.positions)
+        batch.label_logprobs[at] = logprobs
+        batch.label_mass[at] = answer.label_mass[valid][:, group.positions]
+        batch.picks[at] = logprobs.argmax(axis=2)  # the lowest of equal labels
+        best = logprobs.max(axis=2, keepdims=True)
+        batch.counts["ties"] += int(((logprobs == best).sum(axis=2) > 1).sum())
+
+    def _finish(self, batch: RewardBatch, groups: Sequence[_Group]) -> None:
+        """Accuracy and reward of the valid captions."""
+        valid = batch.valid
+        asked = batch.asked[valid]
+        hits = (batch.picks[valid] == np.arange(self.recipe.k)) & asked
+        batch.accuracy[valid] = hits.sum(axis=1) / np.maximum(asked.sum(axis=1), 1)
+        if self.recipe.scoring == "soft":
+            logprobs = batch.label_logprobs[valid]
+            shifted = np.exp(logprobs - np.nan_to_num(logprobs).max(axis=2, keepdims=True))
+            chances = np.einsum("npp->np", shifted) / shifted.sum(axis=2)
+            batch.reward[valid] = self.scale * np.where(asked, chances, 0.0).sum(axis=1)
+            batch.reward[valid] /= np.maximum(asked.sum(axis=1), 1)
+        else:
+            batch.reward[valid] = self.scale * batch.accuracy[valid]
+        batch.counts["groups"] = len(groups)
+        batch.counts["questions"] = int(batch.asked.sum())
+        batch.counts["invalid"] = int((~valid).sum())
+
+
+@contextmanager
+def _clock(batch: RewardBatch, name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    batch.timings[name] = time.perf_counter() - start
