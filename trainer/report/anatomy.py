@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.report.claims import claims, time_is_true, value_is_true
+from trainer.report.claims import Axis, claims, time_is_true, value_is_true
 
 OPENING_WORDS = 5
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
@@ -52,13 +52,13 @@ class Anatomy:
     distinct_captions: int
 
 
-def check(caption: str, series: Series) -> CaptionCheck:
+def check(caption: str, series: Series, axis: Axis = None) -> CaptionCheck:
     """Count how many values and times ``caption`` names and how many are true of ``series`` [T]."""
     values, times = claims(caption, len(series))
-    verdicts = [time_is_true(claim, series) for claim in times]
+    verdicts = [time_is_true(claim, series, axis) for claim in times]
     return CaptionCheck(
         n_values=len(values),
-        true_values=sum(value_is_true(claim, series) for claim in values),
+        true_values=sum(value_is_true(claim, series, axis) for claim in values),
         n_times=len(times),
         checked_times=sum(verdict is not None for verdict in verdicts),
         true_times=sum(verdict is True for verdict in verdicts),
@@ -70,8 +70,10 @@ def opening(caption: str) -> str:
     return " ".join(_DIGITS.sub("#", caption.lower()).split()[:OPENING_WORDS])
 
 
-def anatomy(captions: Sequence[str], series: Sequence[Series]) -> Anatomy:
+def anatomy(captions: Sequence[str], series: Sequence[Series], axis: Axis = None) -> Anatomy:
     """Return the anatomy of ``captions`` [n], each about the series [T_i] of the same index.
+
+    ``axis`` is the y-range of the charts where it is fixed.
 
     Raises
     ------
@@ -82,8 +84,8 @@ def anatomy(captions: Sequence[str], series: Sequence[Series]) -> Anatomy:
         raise ValueError(
             f"captions: expected one per series, at least 1, got {len(captions)} of {len(series)}"
         )
-    own = [check(c, s) for c, s in zip(captions, series, strict=True)]
-    elsewhere = [check(captions[i], series[j]) for i, j in _elsewhere(series)]
+    own = [check(c, s, axis) for c, s in zip(captions, series, strict=True)]
+    elsewhere = [check(captions[i], series[j], axis) for i, j in _elsewhere(series)]
     openings = Counter(opening(caption) for caption in captions)
     common, count = openings.most_common(1)[0]
     n = len(captions)

@@ -12,9 +12,10 @@ Everything here is rules over text, no model; they are meant to be readable and 
   means of as many equal parts. Without a cue it claims the value at a step named with it; without
   a step, a cue earlier in the sentence counts; without that, only that the series takes the value.
 
-A value is true when it lies within ``RELATIVE_TOLERANCE`` of the series' range (and at least half
-of the last digit it prints) of what it claims. Steps count from 0, as the chart's axis does, and
-may be off by ``STEP_SLACK``: charts are read by eye.
+A value is true when it lies within ``RELATIVE_TOLERANCE`` of the series' range of what it claims;
+never less than half of the last digit it prints, nor, where the chart has a fixed y-range, than
+``AXIS_TOLERANCE`` of that, because a chart cannot be read more finely. Steps count from 0, as the
+chart's axis does, and may be off by ``STEP_SLACK``.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 RELATIVE_TOLERANCE = 0.05
+AXIS_TOLERANCE = 0.02
 STEP_SLACK = 1
 
+Axis = tuple[float, float] | None
 Role = Literal["time", "value", "other"]
 Kind = Literal["start", "end", "max", "min", "mean", "part", "step", "any"]
 
@@ -54,6 +57,7 @@ _AT = re.compile(rf"^\s*(?:at|@|on)\s*{_ABOUT}$", re.IGNORECASE)
 _COLON = re.compile(r"^\s*:")
 _AT_BEFORE = re.compile(r"\b(?:at|on)\s+$", re.IGNORECASE)
 _AT_TIME = re.compile(rf"^\s*(?:at|@|on|by|around|near)\s+{_ABOUT}{_TIME_WORD}\b", re.IGNORECASE)
+_AT_NUMBER = re.compile(r"^\s*(?:at|@)\s*\d", re.IGNORECASE)
 _AFTER_COUNT = re.compile(r"\bafter\s*$", re.IGNORECASE)
 _STEPS_BEHIND = re.compile(rf"^\s*{_TIME_WORD}\b", re.IGNORECASE)
 _COUNT_BEHIND = re.compile(
@@ -154,7 +158,8 @@ def _role(caption: str, number: Number, previous: list[Number], n_steps: int) ->
     for last in previous:
         gap = caption[last.end : number.start]
         joined = _TIME_JOINER.match(gap) or _TIME_LIST.search(before)
-        if whole and last.role == "time" and joined and not _AT_TIME.match(behind):
+        own_time = _AT_TIME.match(behind) or _AT_NUMBER.match(behind)
+        if whole and last.role == "time" and joined and not own_time:
             return "time"
         if inside and last.role == "value" and _AT.match(gap):
             return "time"
@@ -322,22 +327,23 @@ def _time_claims(
     return claimed
 
 
-def tolerance(series: NDArray[np.float64], text: str) -> float:
+def tolerance(series: NDArray[np.float64], text: str, axis: Axis = None) -> float:
     """Return how far a value printed as ``text`` may lie from the truth, in the series' units."""
     digits = re.sub(r"[eE].*$", "", text)
     decimals = len(digits.partition(".")[2])
     exponent = re.search(r"[eE]([-+]?\d+)$", text)
     last_digit = 10.0 ** ((int(exponent.group(1)) if exponent else 0) - decimals)
     spread = float(series.max() - series.min())
-    return max(RELATIVE_TOLERANCE * spread, 0.5 * last_digit) * (1 + 1e-9)
+    seen = AXIS_TOLERANCE * (axis[1] - axis[0]) if axis else 0.0
+    return max(RELATIVE_TOLERANCE * spread, 0.5 * last_digit, seen) * (1 + 1e-9)
 
 
 def _around(series: NDArray[np.float64], step: int) -> NDArray[np.float64]:
     return series[max(0, step - STEP_SLACK) : max(0, step + STEP_SLACK + 1)]
 
 
-def value_is_true(claim: Claim, series: NDArray[np.float64]) -> bool:
-    """Return whether a claimed value is true of ``series`` [T]."""
+def value_is_true(claim: Claim, series: NDArray[np.float64], axis: Axis = None) -> bool:
+    """Return whether a claimed value is true of ``series`` [T]; ``axis``: the fixed y-range."""
     if claim.kind == "start":
         truth = series[:1]
     elif claim.kind == "end":
@@ -356,13 +362,13 @@ def value_is_true(claim: Claim, series: NDArray[np.float64]) -> bool:
         truth = _around(series, claim.step) if claim.step < len(series) + STEP_SLACK else series[:0]
     else:
         truth = series
-    return bool(np.any(np.abs(truth - claim.value) <= tolerance(series, claim.text)))
+    return bool(np.any(np.abs(truth - claim.value) <= tolerance(series, claim.text, axis)))
 
 
-def time_is_true(claim: TimeClaim, series: NDArray[np.float64]) -> bool | None:
+def time_is_true(claim: TimeClaim, series: NDArray[np.float64], axis: Axis = None) -> bool | None:
     """Return whether what a time dates is there in ``series`` [T]; None: nothing to check."""
     near = _around(series, claim.step)
-    slack = tolerance(series, "0.0000000001")
+    slack = tolerance(series, "0.0000000001", axis)
     if claim.kind in ("max", "min"):
         extreme = series.max() if claim.kind == "max" else series.min()
         return bool(near.size and np.any(np.abs(near - extreme) <= slack))

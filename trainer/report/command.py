@@ -6,6 +6,10 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lineup_fast.corpus import Corpus
 
 
 def main(argv: list[str]) -> int:
@@ -39,7 +43,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _corpus(recorded: object, run: Path) -> object | None:
+def _corpus(recorded: object, run: Path) -> Corpus | None:
     """Return the corpus at the recorded folder, or beside the run; None when it is not there."""
     from lineup_fast.corpus import Corpus
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lineup_fast import charts
-from trainer.report.claims import claims, time_is_true, value_is_true
+from trainer.report.claims import Axis, claims, time_is_true, value_is_true
 from trainer.report.run import Run, Scored
 
 SPARK_WIDTH, SPARK_HEIGHT = 160.0, 40.0
@@ -21,7 +21,7 @@ _PAD = 3.0
 class SeriesSource(Protocol):
     """What the report needs of a corpus."""
 
-    def series(self, id: str) -> NDArray[np.float64]:
+    def series(self, item: str, /) -> NDArray[np.float64]:
         """Return the values [T] of an item."""
 
 
@@ -35,7 +35,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Probability the verifier gave to a letter; ``hit``: the target's letter, ``picked``: its answer."""
+    """Probability of a letter; ``hit``: the target's letter, ``picked``: the verifier's answer."""
 
     prob: float
     hit: bool
@@ -50,6 +50,7 @@ class Told:
     pieces: list[Piece]
     accuracy: float
     valid: bool
+    reason: str
     table: list[list[Cell]]
     candidate_probs: list[float]
 
@@ -67,7 +68,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One series of the page; ``chart`` is a PNG data URI, "" when the series could not be found."""
+    """One series of the page; ``chart`` is a PNG data URI, "" when it cannot be drawn."""
 
     id: str
     facts: list[str]
@@ -99,7 +100,9 @@ def examples(
     for index in chosen(starting, count):
         id = starting[index].id
         rows = [
-            (f"{name}, step {step:,}", by_id[step][id]) for name, step in moments if id in by_id[step]
+            (f"{name}, step {step:,}", by_id[step][id])
+            for name, step in moments
+            if id in by_id[step]
         ]
         shown.append(_example(id, rows, corpus, style))
     return shown
@@ -117,7 +120,8 @@ def _example(
     chart, width, height = "", 0, 0
     if target is not None and style is not None:
         chart, (width, height) = _chart(target, style), (style.width, style.height)
-    told = [_told(label, row, target) for label, row in rows]
+    axis = style.y_limits if style is not None else None
+    told = [_told(label, row, target, axis) for label, row in rows]
     same_set = all(row.distractors == ids[1:] for _, row in rows)
     candidates = _candidates(series, told if same_set else told[:1])
     facts = [] if target is None else [f"{len(target)} steps"]
@@ -143,14 +147,15 @@ def _chart(series: NDArray[np.float64], style: charts.ChartStyle) -> str:
     return "data:image/png;base64," + base64.b64encode(image).decode()
 
 
-def _told(label: str, row: Scored, target: NDArray[np.float64] | None) -> Told:
+def _told(label: str, row: Scored, target: NDArray[np.float64] | None, axis: Axis) -> Told:
     table = [
         [Cell(prob, column == position, column == pick) for column, prob in enumerate(probs)]
         for position, (probs, pick) in enumerate(zip(row.probs, row.picks, strict=False))
     ]
     return Told(
         label=label,
-        pieces=marked(row.caption, target),
+        pieces=marked(row.caption, target, axis),
+        reason=row.reason,
         accuracy=row.accuracy,
         valid=row.valid,
         table=table,
@@ -174,14 +179,14 @@ def candidate_probs(probs: Sequence[Sequence[float]]) -> list[float]:
     return sums
 
 
-def marked(caption: str, series: NDArray[np.float64] | None) -> list[Piece]:
+def marked(caption: str, series: NDArray[np.float64] | None, axis: Axis = None) -> list[Piece]:
     """Return ``caption`` cut at its checked numbers, each with its verdict for ``series`` [T]."""
     if series is None:
         return [Piece(caption, "")]
     values, times = claims(caption, len(series))
     words = {True: "true", False: "false", None: "unchecked"}
-    verdicts = [(c.start, c.text, words[value_is_true(c, series)]) for c in values]
-    verdicts += [(c.start, c.text, words[time_is_true(c, series)]) for c in times]
+    verdicts = [(c.start, c.text, words[value_is_true(c, series, axis)]) for c in values]
+    verdicts += [(c.start, c.text, words[time_is_true(c, series, axis)]) for c in times]
     pieces, done = [], 0
     for start, text, verdict in sorted(verdicts):
         pieces += [Piece(caption[done:start], ""), Piece(text, verdict)]

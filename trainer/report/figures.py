@@ -23,7 +23,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 COLOURS = ("accent", "warm", "blue", "rose", "violet", "olive", "muted", "line", "ink")
 POSITION_COLOURS = COLOURS[:6]
 _STAND_IN = {name: f"#0a0b{i + 16:02x}" for i, name in enumerate(COLOURS)}
-_RC = {"svg.fonttype": "none", "svg.hashsalt": "report", "font.size": 8.5, "path.simplify": True}
+_RC: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",
+    "font.size": 8.5,
+    "path.simplify": True,
+}
 
 Look = Literal["line", "faint", "points", "dashed", "dotted", "area"]
 
@@ -210,11 +215,9 @@ def _inline(canvas: Canvas, name: str, label: str) -> Markup:
     svg = re.sub(r"\s*\n\s*", " ", svg)
     for colour, stand_in in _STAND_IN.items():
         svg = svg.replace(stand_in, f"var(--{colour})")
-    return Markup(svg)  # noqa: S704 - drawn here, texts escaped by matplotlib
+    return Markup(svg)  # drawn here; matplotlib escapes texts
 
 
 def smooth(values: Sequence[float], window: int) -> list[float]:
     """Return the mean of the last ``window`` values at every step (fewer at the start)."""
-    return [
-        float(np.mean(values[max(0, i + 1 - window) : i + 1])) for i in range(len(values))
-    ]
+    return [float(np.mean(values[max(0, i + 1 - window) : i + 1])) for i in range(len(values))]

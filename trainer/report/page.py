@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,25 @@ from markupsafe import Markup
 
 from lineup_fast import charts
 from trainer.report import panels
-from trainer.report.claims import RELATIVE_TOLERANCE, STEP_SLACK
+from trainer.report.claims import AXIS_TOLERANCE, RELATIVE_TOLERANCE, STEP_SLACK
 from trainer.report.examples import SPARK_HEIGHT, SPARK_WIDTH, SeriesSource, examples
 from trainer.report.run import Run
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _FACTS = (
-    ("Preset", ("preset",)),
-    ("Recipe", ("recipe_name", "recipe")),
-    ("Captioner", ("captioner", "policy", "model")),
-    ("Verifier", ("verifier", "verifier_model")),
-    ("Seed", ("seed",)),
-    ("Corpus", ("corpus_fingerprint",)),
-    ("Prompt version", ("prompt_version",)),
+    ("Captioner", "model"),
+    ("Verifier", "verifier"),
+    ("Recipe", "recipe"),
+    ("Charts a step", "charts"),
+    ("Captions a chart", "group_size"),
+    ("Learning rate", "lr"),
+    ("Seed", "seed"),
+    ("Corpus", "corpus_fingerprint"),
+    ("Chart style", "chart_style"),
+    ("Prompt version", "prompt_version"),
+    ("Kernels", "implementation"),
 )
+_FINGERPRINT_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,9 @@ def build(run: Run, corpus: SeriesSource | None, *, n_examples: int = 8) -> str:
     claim check are left out and the page says so.
     """
     levels = _levels(run)
-    found = panels.anatomies(run, corpus)
     style = chart_style(run)
+    axis = style.y_limits if style is not None else None
+    found = panels.anatomies(run, corpus, axis)
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(
@@ -78,9 +84,10 @@ def build(run: Run, corpus: SeriesSource | None, *, n_examples: int = 8) -> str:
         settings=settings(run.config),
         notes=notes(run, corpus, style),
         tolerance=RELATIVE_TOLERANCE,
+        axis_tolerance=AXIS_TOLERANCE if axis else None,
         slack=STEP_SLACK,
-        style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704
-        script=Markup(script),  # noqa: S704
+        style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
         script_digest=digest,
     )
 
@@ -101,12 +108,11 @@ def number(value: float | None, digits: int = 3) -> str:
 def facts(run: Run) -> list[tuple[str, str]]:
     """Return what identifies the run, as label and text; unknown facts are left out."""
     shown = []
-    for label, names in _FACTS:
-        value = run.get(*names)
-        if isinstance(value, dict):
-            value = value.get("name") or value.get("path") or value.get("model")
-        if value is not None:
-            shown.append((label, str(value)))
+    for label, name in _FACTS:
+        value = run.get(name)
+        if value is not None and not isinstance(value, (dict, list)):
+            text = str(value)
+            shown.append((label, text[:_FINGERPRINT_DIGITS] if label == "Corpus" else text))
     versions = run.get("versions")
     if isinstance(versions, dict):
         shown.append(("Versions", " · ".join(f"{k} {v}" for k, v in versions.items())))
@@ -159,6 +165,9 @@ def speed(run: Run) -> list[tuple[str, str]]:
     if steps:
         shown.append(("Training steps", f"{len([s for s in steps if s > 0]):,}"))
         shown.append(("Time in steps", duration(sum(seconds))))
+        _, validating = run.curve("time/validation_s")
+        if validating:
+            shown.append(("Time in validation", duration(sum(validating))))
         shown.append(("Seconds a step", number(sorted(seconds)[len(seconds) // 2], 2)))
     rates = sorted(panels.token_rates(run).values())
     if rates:
@@ -176,19 +185,7 @@ def duration(seconds: float) -> str:
 
 def chart_style(run: Run) -> charts.ChartStyle | None:
     """Return the style the run's charts were drawn in, None when the configuration lacks it."""
-    style = run.get("style", "chart_style")
-    if isinstance(style, str):
-        return charts.STYLES.get(style)
-    if not isinstance(style, dict):
-        return None
-    known = {field.name for field in fields(charts.ChartStyle)}
-    given = {key: value for key, value in style.items() if key in known}
-    if isinstance(given.get("y_limits"), list):
-        given["y_limits"] = tuple(given["y_limits"])
-    try:
-        return charts.ChartStyle(**given)
-    except (TypeError, ValueError):
-        return None
+    return charts.STYLES.get(run.get("chart_style") or "")
 
 
 def validation_rows(run: Run) -> list[dict[str, Any]]:
@@ -217,4 +214,6 @@ def notes(run: Run, corpus: SeriesSource | None, style: charts.ChartStyle | None
         )
     elif style is None:
         said.append("The chart style is unknown: the charts are left out.")
+    elif style.fingerprint != (run.get("style") or {}).get("fingerprint"):
+        said.append("The chart style has changed since the run: charts are drawn in today's form.")
     return said

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainer.report.anatomy import Anatomy, anatomy
+from trainer.report.claims import Axis
 from trainer.report.examples import SeriesSource
-from trainer.report.figures import POSITION_COLOURS, Curve, Figure, draw, smooth
+from trainer.report.figures import POSITION_COLOURS, Curve, Figure, Look, draw, smooth
 from trainer.report.run import Run
 
 STAGES = ("charts", "rollout", "reward", "update")
@@ -30,7 +32,7 @@ class Levels:
         """Return the levels as lines across a figure."""
         shown = []
         if self.floor is not None:
-            shown.append(Curve("blind floor", (), [factor * self.floor], "rose", "dashed"))
+            shown.append(Curve("blind floor", (), [factor * self.floor], "ink", "dashed"))
         if self.chance is not None:
             shown.append(Curve("chance", (), [factor * self.chance], "muted", "dotted"))
         return shown
@@ -86,19 +88,19 @@ def learning(run: Run, levels: Levels) -> list[Figure]:
 def positions(run: Run, levels: Levels) -> list[Figure]:
     """Return accuracy by the position of the target: training (running mean) and validation."""
     shown = []
-    for name, metric, title, look in (
+    kinds: tuple[tuple[str, str, str, Look], ...] = (
         ("position-train", "lineup/acc_by_position", "In training", "line"),
         ("position-val", "val/acc_by_position", "In validation", "points"),
-    ):
-        x, rows = run.curves(metric)
-        curves = []
-        for k, column in enumerate(zip(*rows, strict=True)):
-            values = list(column)
+    )
+    for name, metric, title, look in kinds:
+        curves, window = [], 0
+        for k, (x, values) in enumerate(run.curves(metric)):
             if look == "line":
-                values = smooth(values, _window(len(values)))
+                window = _window(len(values))
+                values = smooth(values, window)
             colour = POSITION_COLOURS[k % len(POSITION_COLOURS)]
             curves.append(Curve(f"target at {chr(ord('A') + k)}", x, values, colour, look))
-        note = f"Mean of {_window(len(x))} steps." if look == "line" else ""
+        note = f"Mean of {window} steps." if window else ""
         if curves:
             curves += levels.curves()
         shown.append(draw(name, title, curves, limits=(0, 1), percent=True, note=note))
@@ -131,7 +133,7 @@ def throughput(run: Run) -> list[Figure]:
 def token_rates(run: Run) -> dict[int, float]:
     """Return tokens a second by step; ``num_tokens`` may be a running total or a step's count."""
     steps, totals = run.curve("num_tokens")
-    if len(totals) > 1 and all(b > a for a, b in zip(totals, totals[1:], strict=False)):
+    if len(totals) > 1 and all(b > a for a, b in pairwise(totals)):
         before = [0.0, *totals[:-1]] if steps[0] <= 1 else [float("nan"), *totals[:-1]]
         counts = {s: t - b for s, t, b in zip(steps, totals, before, strict=True)}
     else:
@@ -169,7 +171,7 @@ def health(run: Run) -> list[Figure]:
     return [figure for figure in shown if figure]
 
 
-def anatomies(run: Run, corpus: SeriesSource | None) -> dict[int, Anatomy]:
+def anatomies(run: Run, corpus: SeriesSource | None, axis: Axis) -> dict[int, Anatomy]:
     """Return the anatomy of the captions of every validation pass whose series are at hand."""
     found = {}
     for step, rows in sorted(run.validation.items()):
@@ -184,7 +186,7 @@ def anatomies(run: Run, corpus: SeriesSource | None) -> dict[int, Anatomy]:
                 captions.append(row.caption)
                 series.append(np.asarray(values, dtype=np.float64))
         if captions:
-            found[step] = anatomy(captions, series)
+            found[step] = anatomy(captions, series, axis)
     return found
 
 
@@ -192,17 +194,17 @@ def anatomy_figures(found: Mapping[int, Anatomy]) -> list[Figure]:
     """Return how captions change over the run."""
     steps = list(found)
 
-    def curve(name: str, field: str, colour: str, look: str = "points", digits: int = 2) -> Curve:
+    def curve(name: str, field: str, colour: str, look: Look = "points", digits: int = 2) -> Curve:
         kept = [(s, getattr(found[s], field)) for s in steps]
         kept = [(s, v) for s, v in kept if v is not None]
         x: Sequence[float] = [s for s, _ in kept]
-        return Curve(name, x, [v for _, v in kept], colour, look, digits)  # type: ignore[arg-type]
+        return Curve(name, x, [v for _, v in kept], colour, look, digits)
 
     truth = [
-        curve("named values that are true", "values_true", "accent", digits=3),
-        curve("the same, held against another series", "values_true_elsewhere", "accent", "dashed"),
-        curve("named times that are true", "times_true", "warm", digits=3),
-        curve("the same, held against another series", "times_true_elsewhere", "warm", "dashed"),
+        curve("values that are true", "values_true", "accent", digits=3),
+        curve("values, held against another series", "values_true_elsewhere", "accent", "dashed"),
+        curve("times that are true", "times_true", "warm", digits=3),
+        curve("times, held against another series", "times_true_elsewhere", "warm", "dashed"),
     ]
     figures = [
         draw("truth", "True of the series", truth, limits=(0, 1), percent=True),

@@ -15,7 +15,7 @@ _VALIDATION = re.compile(r"step-(\d+)\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One validation caption: ``picks`` [K] and ``probs`` [K, K], a row per position of the target."""
+    """One validation caption: ``picks`` [K], ``probs`` [K, K], rows by the target's position."""
 
     id: str
     caption: str
@@ -23,6 +23,7 @@ class Scored:
     picks: list[int]
     probs: list[list[float]]
     valid: bool
+    reason: str
     distractors: list[str]
 
 
@@ -44,16 +45,19 @@ class Run:
         kept = [(step, value) for step, value in points if value is not None]
         return [step for step, _ in kept], [value for _, value in kept]
 
-    def curves(self, name: str) -> tuple[list[int], list[list[float]]]:
-        """Return the steps and the per-position values of a metric that is a list of numbers."""
-        rows = [(int(row["step"]), row.get(name)) for row in self.metrics]
-        kept = [
-            (step, [float(v) for v in values])
-            for step, values in rows
-            if isinstance(values, list) and values and all(_number(v) is not None for v in values)
-        ]
-        kept = [(step, values) for step, values in kept if len(values) == len(kept[0][1])]
-        return [step for step, _ in kept], [values for _, values in kept]
+    def curves(self, name: str) -> list[tuple[list[int], list[float]]]:
+        """Return steps and values of a metric that is a list, one pair per place in the list."""
+        found: list[tuple[list[int], list[float]]] = []
+        for row in self.metrics:
+            values = row.get(name)
+            for k, item in enumerate(values if isinstance(values, list) else ()):
+                while len(found) <= k:
+                    found.append(([], []))
+                value = _number(item)
+                if value is not None:
+                    found[k][0].append(int(row["step"]))
+                    found[k][1].append(value)
+        return found
 
     def get(self, *names: str) -> Any:
         """Return the first of ``names`` found in the configuration, at any depth, else None."""
@@ -101,7 +105,7 @@ def read_run(path: Path) -> Run:
             if scored:
                 run.validation[int(match[1])] = scored
     if not run.metrics and not run.validation:
-        raise FileNotFoundError(f"run: expected metrics.jsonl or validation/ in {path}, got neither")
+        raise FileNotFoundError(f"run: expected metrics.jsonl or validation/, got neither: {path}")
     run.best = _read_object(run, "best.json", "no checkpoint was kept yet")
     run.final = _read_object(
         run, "final.json", "the second fixed set was not scored: the run is unfinished or was ended"
@@ -150,6 +154,7 @@ def _scored(row: Mapping[str, Any]) -> Scored:
         picks=[int(pick) for pick in row.get("picks") or []],
         probs=[[_number(p) or 0.0 for p in position] for position in probs],
         valid=bool(row.get("valid", True)),
+        reason=str(row.get("reason") or ""),
         distractors=[str(id) for id in row.get("distractors") or []],
     )
 
