@@ -85,15 +85,22 @@ std::vector<std::string> tick_texts(const std::vector<Decimal>& marks) {
     return longest(scientific) < longest(plain) ? scientific : plain;
 }
 
+// value / step up to about 1e-15 of the quotient, for values and steps that may be subnormal.
+double quotient(double value, Decimal step) {
+    constexpr int kLift = 40;
+    if (step.exponent > -280) return value / nearest(step);
+    return value * 1e40 / nearest({step.digits, step.exponent + kLift});
+}
+
 // Ticks at the multiples of the step whose nearest float64 lies in [lo, hi]; nothing if they are
 // more than n + 1 or not distinct.
-std::optional<Ticks> ticks_at(Decimal step, double width, double lo, double hi, int n) {
-    const double reach = std::max(std::abs(lo), std::abs(hi)) / width;
+std::optional<Ticks> ticks_at(Decimal step, double lo, double hi, int n) {
+    const double reach = quotient(std::max(std::abs(lo), std::abs(hi)), step);
     if (!(reach < 0x1p55)) return std::nullopt;  // several multiples for each float64
     const auto slack =
-        static_cast<std::int64_t>(2 + reach * 4e-16);  // what the quotients may be off
-    const auto first = static_cast<std::int64_t>(std::floor(lo / width)) - slack;
-    const auto last = static_cast<std::int64_t>(std::ceil(hi / width)) + slack;
+        static_cast<std::int64_t>(2 + reach * 1e-15);  // what the quotients may be off
+    const auto first = static_cast<std::int64_t>(std::floor(quotient(lo, step))) - slack;
+    const auto last = static_cast<std::int64_t>(std::ceil(quotient(hi, step))) + slack;
     Ticks ticks;
     std::vector<Decimal> marks;
     for (std::int64_t k = first; k <= last; ++k) {
@@ -108,6 +115,27 @@ std::optional<Ticks> ticks_at(Decimal step, double width, double lo, double hi, 
     }
     ticks.texts = tick_texts(marks);
     return ticks;
+}
+
+// The shortest decimal number whose nearest float64 is the value.
+Decimal shortest(double value) {
+    std::array<char, 32> text;  // like -1.25e-07
+    char* const begin = text.data();
+    char* const end = std::to_chars(begin, begin + 32, value, std::chars_format::scientific).ptr;
+    char* const mark = std::find(begin, end, 'e');
+    char* const point = std::find(begin, mark, '.');
+    Decimal number{0, 0};
+    std::from_chars(mark[1] == '+' ? mark + 2 : mark + 1, end, number.exponent);
+    if (point != mark) {
+        number.exponent -= static_cast<int>(mark - point) - 1;
+        std::copy(point + 1, mark, point);
+    }
+    std::from_chars(begin, point == mark ? mark : mark - 1, number.digits);
+    return number;
+}
+
+Ticks ticks_at_ends(double lo, double hi) {
+    return {{lo, hi}, tick_texts({shortest(lo), shortest(hi)})};
 }
 
 std::string shown(double value) {
@@ -146,8 +174,9 @@ Ticks nice_ticks(double lo, double hi, int n, bool integer) {
             if (integer && step.exponent < 0) continue;
             const double width = nearest(step);
             if (width == 0 || width < smallest) continue;
-            if (std::optional<Ticks> ticks = ticks_at(step, width, lo, hi, n))
-                return *std::move(ticks);
+            std::optional<Ticks> ticks = ticks_at(step, lo, hi, n);
+            if (!ticks) continue;
+            return ticks->positions.empty() && !integer ? ticks_at_ends(lo, hi) : *std::move(ticks);
         }
     }
 }

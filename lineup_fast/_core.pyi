@@ -4,6 +4,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from lineup_fast.charts import ChartStyle
+
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _Ints: TypeAlias = npt.NDArray[np.int32]
 _Longs: TypeAlias = npt.NDArray[np.int64]
@@ -46,4 +48,10 @@ def prompt_tree(
     block_end: _Ints,
     captions: _Ragged,
 ) -> tuple[_Ints, _Longs, _Ints, _Ints]: ...
+def nice_ticks(
+    lo: float, hi: float, n: int, integer: bool = False
+) -> tuple[_Floats, list[str]]: ...
+def render_charts(
+    series: list[_Floats], style: ChartStyle, out: npt.NDArray[np.uint8], threads: int = 0
+) -> None: ...
 def build_info() -> dict[str, str | int | None]: ...

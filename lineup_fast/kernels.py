@@ -346,7 +346,8 @@ def prompt_tree(
 
 def nice_ticks(lo: float, hi: float, n: int, *, integer: bool = False) -> tuple[Floats, list[str]]:
     """Ticks of an axis: multiples of the smallest step of 1, 2, 2.5, 5 × 10^e that needs at most
-    n intervals from lo to hi, whole steps only if ``integer``; at least one tick if n ≥ 2.
+    n intervals from lo to hi, whole steps only if ``integer``. If no multiple lies in the range:
+    lo and hi themselves (nothing if ``integer``).
 
     Returns: positions float64 [m] rising, and texts with ``float(text) == position``: plain
     decimals, as many as the step needs, or like 2.5e-13 where plain ones need more than 10

@@ -41,6 +41,8 @@ def nice_ticks(
     for mantissa, exponent in _steps_from((hi - lo) / n, integer):
         marks = _multiples(Decimal(mantissa).scaleb(exponent, _EXACT), lo, hi)
         positions = [float(mark) for mark in marks]
+        if not marks and not integer:
+            marks, positions = [Decimal(repr(lo)), Decimal(repr(hi))], [lo, hi]
         if len(marks) <= n + 1 and len(set(positions)) == len(positions):
             return np.array(positions, dtype=np.float64), _tick_texts(marks)
     raise AssertionError("the ladder of steps has no end")
