@@ -103,6 +103,101 @@ def _index(args: argparse.Namespace) -> int:
     return 0
 
 
+def add_score(commands: Subparsers) -> None:
+    """``score``: captions → rewards."""
+    parser = commands.add_parser(
+        "score",
+        help="score anybody's captions with the identification reward",
+        description="Ask a verifier, which reads only the caption, to pick the described series "
+        "among its neighbours. Input: one JSON object per line with the strings id and caption.",
+    )
+    add = parser.add_argument
+    add("captions", metavar="CAPTIONS.jsonl")
+    add("--corpus", required=True, metavar="DIR", help="made by lineup-fast index")
+    add("--verifier", required=True, metavar="MODEL", help="folder or hub id of a language model")
+    add("-o", "--output", metavar="FILE", help="one JSON object per caption")
+    add("--k", type=int, default=4, metavar="K", help="candidates of a question")
+    add("--layout", choices=("caption_first", "candidates_first"), default="caption_first")
+    add("--scoring", choices=("label_logprobs", "generate", "soft"), default="label_logprobs")
+    add("--decimals", default="auto", metavar="N", help="auto (from the series) or 0 to 12")
+    add("--separator", choices=(", ", ","), default=", ", help="between the values")
+    add("--seed", type=int, default=0, metavar="N", help="of the draws")
+    add("--index", type=int, metavar="N", help="redraw the distractors (default: the nearest)")
+    add("--device", default="cpu")
+    add("--dtype", default="float32")
+    add("--threads", type=int, metavar="N", help="of torch")
+    add("--one-at-a-time", action="store_true", help="stock attention, no shared prefixes")
+    parser.set_defaults(run=_score)
+
+
+def _score(args: argparse.Namespace) -> int:
+    from lineup_fast import scoring
+    from lineup_fast.corpus import Corpus
+    from lineup_fast.prompts import Recipe
+
+    recipe = Recipe(
+        k=args.k,
+        layout=args.layout,
+        scoring=args.scoring,
+        decimals="auto" if args.decimals == "auto" else int(args.decimals),
+        separator=args.separator,
+    )
+    pairs = scoring.read_captions(args.captions)
+    corpus = Corpus.load(args.corpus)
+    scoring.check_ids(corpus, pairs)  # before a large model is loaded
+
+    from lineup_fast.rewards import IdentificationReward
+    from lineup_fast.verifiers.transformers import TransformersVerifier
+
+    verifier = TransformersVerifier(
+        args.verifier,
+        device=args.device,
+        dtype=args.dtype,
+        threads=args.threads,
+        shared=not args.one_at_a_time,
+    )
+    reward = IdentificationReward(corpus, verifier, recipe, seed=args.seed)
+    scored = scoring.score_captions(reward, pairs, index=args.index, progress=_progress)
+    if args.output:
+        scoring.write_rows(args.output, scored.rows)
+    print(scored.summary())
+    return 0 if any(row["valid"] for row in scored.rows) else 1
+
+
+def add_render(commands: Subparsers) -> None:
+    """``render``: charts as PNG files."""
+    parser = commands.add_parser(
+        "render",
+        help="draw the charts of a corpus or a file as PNG files",
+        description="Draw items of a corpus, or whole channels of a file, as the captioner sees "
+        "them.",
+    )
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="corpus, file, folder, or hub id owner/name")
+    add("names", nargs="*", metavar="ID", help="item ids or channel names (default: all)")
+    add("-o", "--output", required=True, metavar="DIR", help="folder for the pictures")
+    add("--style", choices=("default", "paper", "tiny"), default="default", help="size and look")
+    add("--threads", type=int, default=0, metavar="N", help="0: all cores")
+    parser.set_defaults(run=_render)
+
+
+def _render(args: argparse.Namespace) -> int:
+    from lineup_fast import charts, gallery
+
+    series, refusals = gallery.select(args.source, args.names)
+    for refusal in refusals:
+        print(f"left out: {refusal}", file=sys.stderr)
+    paths = gallery.write(
+        series,
+        args.output,
+        charts.STYLES[args.style],
+        threads=args.threads,
+        progress=_progress,
+    )
+    print(f"{len(paths)} charts in {args.output}")
+    return 0
+
+
 def _progress(stage: str, done: int, total: int) -> None:
     """A bar on stderr, when that is a terminal."""
     if sys.stderr.isatty():
@@ -129,7 +224,7 @@ def _shares(text: str) -> tuple[float, float, float]:
     return train, val, test
 
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_doctor, add_index)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_doctor, add_index, add_render, add_score)
 
 
 def build_parser() -> argparse.ArgumentParser:
