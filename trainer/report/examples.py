@@ -16,6 +16,8 @@ from trainer.report.run import Run, Scored
 
 SPARK_WIDTH, SPARK_HEIGHT = 160.0, 40.0
 _PAD = 3.0
+# What a browser would drop without a word; line breaks and tabs are shown as such.
+_CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 
 
 class SeriesSource(Protocol):
@@ -181,6 +183,7 @@ def candidate_probs(probs: Sequence[Sequence[float]]) -> list[float]:
 
 def marked(caption: str, series: NDArray[np.float64] | None, axis: Axis = None) -> list[Piece]:
     """Return ``caption`` cut at its checked numbers, each with its verdict for ``series`` [T]."""
+    caption = caption.translate(_CONTROL_PICTURES)
     if series is None:
         return [Piece(caption, "")]
     values, times = claims(caption, len(series))

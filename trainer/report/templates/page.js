@@ -1,6 +1,6 @@
 // Reads a plot's numbers out under the pointer, or with the arrow keys when the plot has focus.
 "use strict";
-const SVG = "http://www.w3.org/2000/svg";
+const SVG = document.querySelector("svg")?.namespaceURI;
 
 function element(tag, className, text) {
   const made = document.createElement(tag);
