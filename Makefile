@@ -85,7 +85,8 @@ lint: $(DONE)/built  ## ruff, clang-format, mypy, stubs of the extension
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
-	$(BIN)/mypy
+	$(BIN)/mypy --strict -p lineup_fast
+	$(BIN)/mypy -p trainer
 	$(BIN)/python -m mypy.stubtest lineup_fast._core
 
 format: $(DONE)/built  ## write the formatting that lint checks

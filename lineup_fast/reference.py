@@ -171,8 +171,7 @@ def prompt_tree(
     questions = np.empty((n_captions, n_candidates), dtype=np.int32)
 
     def piece(ragged: Ragged, row: int) -> list[int]:
-        values: list[int] = ragged[0][ragged[1][row] : ragged[1][row + 1]].tolist()
-        return values
+        return [int(token) for token in ragged[0][ragged[1][row] : ragged[1][row + 1]]]
 
     def block(position: int, candidate: int) -> list[int]:
         return piece(labels, position) + piece(blocks, candidate) + block_end.tolist()

@@ -44,8 +44,8 @@ int main() {
     CHECK(run({0.0, 1.00001}, {-0.0, 1.00002}) == 2);
     CHECK(run({1, 2, 3}, {1, 2, 3, 1, 2, 3}) == 3);
 
-    for (const std::size_t steps : {1, 2, 13, 24}) {
-        for (const std::size_t max_run : {0, 1, 4, 30}) {
+    for (const std::size_t steps : {1U, 2U, 13U, 24U}) {
+        for (const std::size_t max_run : {0U, 1U, 4U, 30U}) {
             index_agrees(25, steps, max_run, 2);
             index_agrees(25, steps, max_run, 4);
         }

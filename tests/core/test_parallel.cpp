@@ -19,7 +19,7 @@ void every_item_once(std::size_t n, std::size_t grain, int threads) {
 }  // namespace
 
 int main() {
-    for (const std::size_t n : {0, 1, 7, 64, 1000}) {
+    for (const std::size_t n : {0U, 1U, 7U, 64U, 1000U}) {
         for (const int threads : {0, 1, 2, 5}) {
             every_item_once(n, 1, threads);
             every_item_once(n, 16, threads);
