@@ -1,0 +1,1 @@
+"""Everything that learns or measures models; run as ``python -m trainer …`` from the checkout."""

@@ -1,0 +1,90 @@
+"""Checkpoints: the captioner as `from_pretrained` reads it, optimizer and counters beside it.
+
+A checkpoint folder appears by one rename, so a folder named ``step-NNNNNN`` is always whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from trainer.policy import Captioner
+
+_STATE = "trainer.json"
+_TENSORS = "trainer.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass
+class Counters:
+    """Everything a run counts; with the weights and moments, all of its state.
+
+    step: rollout steps done; update: optimizer steps done; tokens: prompt and caption tokens seen.
+    """
+
+    step: int = 0
+    update: int = 0
+    tokens: int = 0
+
+
+def folder(checkpoints: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return checkpoints / f"step-{step:06d}"
+
+
+def steps(checkpoints: Path) -> list[int]:
+    """Steps with a checkpoint, rising."""
+    found = (re.fullmatch(r"step-(\d+)", path.name) for path in checkpoints.glob("step-*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def save(
+    checkpoints: Path, captioner: Captioner, optimizer: torch.optim.AdamW, counters: Counters
+) -> Path:
+    """Writes the checkpoint of `counters.step`, whole or not at all."""
+    final = folder(checkpoints, counters.step)
+    if final.exists():  # written by the same deterministic run before it was resumed
+        return final
+    for left in checkpoints.glob(".partial-*"):  # of a run that was killed while saving
+        shutil.rmtree(left)
+    partial = checkpoints / f".partial-{counters.step:06d}"
+    partial.mkdir()
+    captioner.save(partial)
+    tensors = {}
+    for name, parameter in captioner.model.named_parameters():
+        state = optimizer.state.get(parameter)
+        if state:
+            tensors |= {f"{kind}.{name}": state[kind] for kind in _MOMENTS}
+            tensors[f"step.{name}"] = state["step"]
+    save_file(tensors, partial / _TENSORS)
+    (partial / _STATE).write_text(json.dumps(asdict(counters)), encoding="utf-8")
+    for path in partial.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    partial.rename(final)
+    return final
+
+
+def load(path: Path, captioner: Captioner, optimizer: torch.optim.AdamW) -> Counters:
+    """Puts moments back into the optimizer of a captioner loaded from `path`."""
+    tensors = load_file(path / _TENSORS)
+    for name, parameter in captioner.model.named_parameters():
+        if f"step.{name}" in tensors:
+            state = {kind: tensors[f"{kind}.{name}"].to(parameter.device) for kind in _MOMENTS}
+            optimizer.state[parameter] = {"step": tensors[f"step.{name}"], **state}
+    return Counters(**json.loads((path / _STATE).read_text(encoding="utf-8")))
+
+
+def prune(checkpoints: Path, keep_last: int, best: int | None) -> None:
+    """Deletes all checkpoints but the latest ones and the best one."""
+    found = steps(checkpoints)
+    for step in found[:-keep_last]:
+        if step != best:
+            shutil.rmtree(folder(checkpoints, step))

@@ -1,0 +1,206 @@
+"""Settings of ``python -m trainer rloo``: one frozen dataclass, from flags and TOML presets.
+
+Nothing here imports torch, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lineup_fast.prompts import CAPTION_PROMPT, Recipe
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True)
+class RlooConfig:
+    """RLOO on the identification reward. Defaults are the paper's values.
+
+    Source: the paper's recipe and the reference training script (B 32, G 8, 128 captions an update,
+    lr 1e-6, AdamW (0.9, 0.95), warm-up 20, cosine to 10 %, clip norm 1, 1024 tokens, 4 epochs,
+    seed 42, validation every 50 steps on 500 items).
+    """
+
+    run: Path = Path("runs/rloo")
+    """Folder of the run; must be new, unless --resume."""
+    corpus: Path = Path("corpus")
+    """Folder written by `lineup-fast index`."""
+    model: str = "Qwen/Qwen2.5-VL-3B-Instruct"
+    """Captioner to start from: folder or hub id of the Qwen2.5-VL family."""
+    verifier: str = "Qwen/Qwen2.5-14B-Instruct"
+    """Frozen reader that identifies the series: folder or hub id of a causal language model."""
+    resume: bool = False
+    """Go on from the last checkpoint in the run folder."""
+    seed: int = 42
+    """Decides order, distractors and sampling; with it everything is a function of counters."""
+
+    epochs: float = 4.0
+    """Passes over the training series, unless --steps is given."""
+    steps: int | None = None
+    """Rollout steps, in place of --epochs."""
+    charts: int = 32
+    """B, series per rollout step."""
+    group_size: int = 8
+    """G, captions per series."""
+    captions_per_update: int = 128
+    """Captions behind one optimizer step; whole groups, divides charts x group-size."""
+    micro_groups: int = 4
+    """Groups in one forward and backward pass; memory only, the update does not depend on it."""
+    charts_at_once: int = 32
+    """Charts decoded together; memory only."""
+    max_new_tokens: int = 1024
+    """Longest caption in tokens."""
+    caption_prompt: str = CAPTION_PROMPT
+    """What stands behind the chart in the captioner's prompt."""
+    chart_style: str = "default"
+    """How charts are drawn: default, paper or tiny."""
+
+    lr: float = 1e-6
+    """Highest learning rate."""
+    warmup_updates: int = 20
+    """Optimizer steps of linear warm-up."""
+    lr_floor_frac: float = 0.1
+    """Where the cosine ends, as a fraction of --lr."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's two decay rates."""
+    weight_decay: float = 0.0
+    """AdamW's decoupled weight decay."""
+    clip_norm: float = 1.0
+    """Largest norm of the gradient of an update."""
+    normaliser: Literal["token_mean", "caption_sum"] = "token_mean"
+    """Denominator of the loss: valid tokens of the update (the reported run) or valid captions
+    (the paper's formula)."""
+    whiten: bool = False
+    """Standardise advantages over all tokens of a step, as the reference code does unsaid."""
+
+    k: int = 4
+    """K, candidates in every question."""
+    layout: Literal["caption_first", "candidates_first"] = "caption_first"
+    """What comes first in the verifier's prompt."""
+    scoring: Literal["label_logprobs", "generate", "soft"] = "label_logprobs"
+    """How the verifier's answer is read."""
+    decimals: int | Literal["auto"] = "auto"
+    """Decimals of printed values; auto = from the target."""
+    positions: Literal[1] | None = None
+    """1 = ask one position per group and step while training (validation always asks all)."""
+    reward_scale: float = 2.0
+    """Reward = this x accuracy over the positions."""
+
+    eval_every: int = 50
+    """Steps between validations; step 0 and the last step are always validated."""
+    n_val: int = 500
+    """Items of the validation set, split "val"; the checkpoint is selected on it."""
+    n_test: int = 500
+    """Items of the second fixed set, split "test", scored once at the end; selects nothing."""
+    checkpoint_every: int = 50
+    """Steps between checkpoints."""
+    keep_last: int = 2
+    """Latest checkpoints kept besides the best one."""
+    sample_every: int = 10
+    """Steps between sample captions on a terminal."""
+
+    device: str = "cpu"
+    """Device of the captioner."""
+    compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Matmuls of the captioner; weights and optimizer stay float32."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    verifier_device: str = "cpu"
+    """Device of the verifier."""
+    verifier_dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Weights of the verifier."""
+    threads: int = 0
+    """CPU threads, 0 = all cores; a resumed run must use the same number to be bit-equal."""
+
+    def __post_init__(self) -> None:
+        for name in ("charts", "micro_groups", "charts_at_once", "max_new_tokens", "eval_every",
+                     "checkpoint_every", "keep_last", "sample_every", "n_val"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        if self.group_size < 2:
+            raise ValueError(f"group_size: expected at least 2, got {self.group_size}")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps: expected at least 1, got {self.steps}")
+        total = self.charts * self.group_size
+        per_update = self.captions_per_update
+        if per_update < 1 or per_update % self.group_size or total % per_update:
+            raise ValueError(
+                f"captions_per_update: expected a multiple of {self.group_size} that divides "
+                f"{total}, got {per_update}"
+            )
+        self.recipe()  # its own checks
+
+    def recipe(self) -> Recipe:
+        """The question the verifier is asked."""
+        return Recipe(
+            k=self.k,
+            layout=self.layout,
+            scoring=self.scoring,
+            decimals=self.decimals,
+            positions=self.positions,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in dataclasses.asdict(self).items()
+        }
+
+
+def load_preset(name: str) -> RlooConfig:
+    """A preset by name, or any TOML file by path.
+
+    Raises
+    ------
+    ValueError
+        No such preset, or a key that is no setting.
+    """
+    path = Path(name) if name.endswith(".toml") else PRESETS / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in PRESETS.glob("*.toml")))
+        raise ValueError(f"preset: expected {known} or a TOML file, got {name!r}")
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    fields = {field.name for field in dataclasses.fields(RlooConfig)}
+    unknown = sorted(set(values) - fields)
+    if unknown:
+        raise ValueError(f"{path.name}: expected settings of RlooConfig, got {', '.join(unknown)}")
+    for key in ("run", "corpus"):
+        if key in values:
+            values[key] = Path(values[key])
+    if "betas" in values:
+        values["betas"] = tuple(values["betas"])
+    return RlooConfig(**values)
+
+
+def parse(arguments: list[str]) -> RlooConfig:
+    """Settings from the command line: preset first, flags over it."""
+    import tyro
+
+    default, rest = RlooConfig(), list(arguments)
+    for i, word in enumerate(rest):
+        if word.split("=")[0] == "--preset":
+            value = word.partition("=")[2] or (rest[i + 1] if i + 1 < len(rest) else "")
+            del rest[i : i + (1 if "=" in word else 2)]
+            try:
+                default = load_preset(value)
+            except ValueError as error:
+                sys.exit(f"error: {error}")
+            break
+    names = ", ".join(sorted(p.stem for p in PRESETS.glob("*.toml")))
+    description = (
+        "Train a captioner with the identification reward (RLOO).\n\n"
+        f"--preset NAME sets other defaults: {names}, or a TOML file."
+    )
+    try:
+        return tyro.cli(
+            RlooConfig, args=rest, default=default, prog="python -m trainer rloo",
+            description=description,
+        )  # fmt: skip
+    except ValueError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,361 @@
+"""RLOO on the identification reward.
+
+What is deliberately absent: no KL term and no reference model (the paper's coefficient is 0), no
+clipped ratio (one update per rollout token: the ratio is 1), no division of advantages by their
+standard deviation, no critic, no learned baseline. What remains is REINFORCE with a leave-one-out
+baseline: A_i = r_i - mean of the other valid r of the same series.
+
+One step, in the order of the code below: series -> charts -> captions -> rewards -> advantages ->
+updates -> record. Anything random is a function of (seed, step, series, rollout).
+
+Letters: B series a step, G captions a series, L tokens of a caption.
+Source: the paper's method section; reference training script (`token_mean`, no KL, ratio 1).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lineup_fast import charts, counters, kernels
+from lineup_fast.prompts import PROMPT_VERSION
+from trainer import checkpoint, rollout, validate
+from trainer.checkpoint import Counters
+from trainer.config import RlooConfig
+from trainer.console import Console, stop_requested
+from trainer.metrics import Clock, mean, step_metrics
+from trainer.optim import Schedule, adamw, apply_update
+from trainer.policy import Captioner
+from trainer.record import Best, RunFolder, versions
+from trainer.rollout import Rollout
+from trainer.validate import Reward, Series
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+
+
+# -------------------------------------------------------------------------------- the mathematics
+
+
+def advantages(reward: NDArray[Any], valid: Bools, group_size: int) -> Floats:
+    """Leave-one-out advantages, float64 [n]; 0 for invalid captions.
+
+    Args:
+        reward: [n], group after group; the value of an invalid caption is not looked at.
+        valid: [n]. A group with fewer than two valid captions learns nothing.
+    """
+    r = np.where(valid, reward, 0.0).astype(np.float64).reshape(-1, group_size)
+    others = np.maximum(valid.reshape(-1, group_size).sum(1, keepdims=True) - 1, 1)
+    baseline = (r.sum(1, keepdims=True) - r) / others
+    return np.where(learnable(valid, group_size), (r - baseline).ravel(), 0.0)
+
+
+def learnable(valid: Bools, group_size: int) -> Bools:
+    """Valid captions with at least one valid sibling, bool [n]."""
+    v = valid.reshape(-1, group_size)
+    return (v & (v.sum(1, keepdims=True) >= 2)).ravel()
+
+
+def whitened(advantage: Floats, used: Bools, lengths: NDArray[np.int64]) -> Floats:
+    """Advantages with mean 0 and variance 1 over the tokens of the captions used; 0 elsewhere."""
+    weight = np.where(used, lengths, 0).astype(np.float64)
+    if weight.sum() == 0:
+        return advantage
+    centre = (advantage * weight).sum() / weight.sum()
+    variance = ((advantage - centre) ** 2 * weight).sum() / weight.sum()
+    return np.where(used, (advantage - centre) / np.sqrt(variance + 1e-8), 0.0)
+
+
+def policy_loss(token_logp: Tensor, token_advantage: Tensor, denominator: int) -> Tensor:
+    """-sum A log pi / n, with n known before the first micro-batch of the update."""
+    return -(token_advantage * token_logp).sum() / denominator
+
+
+# -------------------------------------------------------------------------------------- one update
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Groups behind one optimizer step.
+
+    rows: which charts of the rollout. advantage float64, valid bool [B * G]: of the whole rollout.
+    """
+
+    rollout: Rollout
+    rows: list[int]
+    advantage: Floats
+    valid: Bools
+
+
+def update(
+    captioner: Captioner,
+    optimizer: torch.optim.AdamW,
+    batch: Batch,
+    config: RlooConfig,
+    lr: float,
+) -> float:
+    """One optimizer step on some groups of a rollout; returns the gradient norm before clipping."""
+    accumulate(captioner, batch, config.normaliser, config.micro_groups)
+    parameters = [p for p in captioner.model.parameters() if p.requires_grad]
+    return apply_update(optimizer, parameters, lr, config.clip_norm)
+
+
+def accumulate(captioner: Captioner, batch: Batch, normaliser: str, micro_groups: int) -> None:
+    """Adds the gradient of the loss of all groups of the update.
+
+    A caption with advantage 0 has no gradient and is not computed; it still counts in the
+    denominator, which is that of all valid captions of the update.
+    """
+    size, token_ids = batch.rollout.group_size, batch.rollout.token_ids
+    captions = [row * size + g for row in batch.rows for g in range(size)]
+    counted = [i for i in captions if batch.valid[i]]
+    denominator = len(counted)
+    if normaliser == "token_mean":
+        denominator = sum(len(token_ids[i]) for i in counted)
+    live = {
+        row: [i for i in range(row * size, (row + 1) * size) if batch.advantage[i] != 0.0]
+        for row in batch.rows
+    }
+    rows = [row for row in batch.rows if live[row]]
+    for start in range(0, len(rows), micro_groups):
+        micro = rows[start : start + micro_groups]
+        completions = [[token_ids[i] for i in live[row]] for row in micro]
+        logp, _ = captioner.token_logps(batch.rollout.prompts.select(micro), completions)
+        spread = [batch.advantage[i] for row in micro for i in live[row] for _ in token_ids[i]]
+        advantage = torch.tensor(spread, dtype=logp.dtype, device=logp.device)
+        policy_loss(logp, advantage, denominator).backward()
+
+
+# ---------------------------------------------------------------------------------------- the loop
+
+
+def step_ids(ids: list[str], n_charts: int, seed: int, step: int) -> list[str]:
+    """Series of a step (1, 2, …): every epoch in a new order, its last partial batch dropped."""
+    per_epoch = len(ids) // n_charts
+    epoch, place = divmod(step - 1, per_epoch)
+    order = counters.order(len(ids), "series", seed, epoch)
+    return [ids[row] for row in order[place * n_charts : (place + 1) * n_charts]]
+
+
+def train(
+    config: RlooConfig, corpus: Series, reward: Reward, *, console: Console | None = None
+) -> bool:
+    """Trains until the last step; False if it was interrupted (a checkpoint is there).
+
+    Raises:
+        ValueError: run folder, corpus or model do not fit the settings.
+    """
+    folder = RunFolder(config.run, resume=config.resume)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    ids = corpus.ids("train")
+    if len(ids) < config.charts:
+        raise ValueError(f"corpus: expected at least {config.charts} series, got {len(ids)}")
+    n_steps = config.steps or max(1, int(config.epochs * (len(ids) // config.charts)))
+    n_updates = config.charts * config.group_size // config.captions_per_update
+    schedule = Schedule(config.lr, config.warmup_updates, n_steps * n_updates, config.lr_floor_frac)
+    val_ids = validate.fixed_ids(corpus, "val", config.n_val)
+    _write_settings(folder, config, corpus)
+
+    done = checkpoint.steps(folder.checkpoints)
+    start = checkpoint.folder(folder.checkpoints, done[-1]) if done else Path(config.model)
+    captioner = load_captioner(config, start if done else config.model)
+    parameters = [p for p in captioner.model.parameters() if p.requires_grad]
+    optimizer = adamw(parameters, config.betas, config.weight_decay)
+    counts = checkpoint.load(start, captioner, optimizer) if done else Counters()
+    best = Best(folder, folder.cut(counts.step if done else -1))
+    console = console or Console(config.run.name, n_steps)
+
+    with console, stop_requested() as stop:
+        if not done:
+            console.note("validating the start")
+            row = {"step": 0} | _validation(0, captioner, corpus, reward, val_ids, config, folder)
+            best.see(row)
+            folder.append(row)
+            console.row(row)
+        stopping = stop()
+        while counts.step < n_steps and not stopping:
+            counts.step += 1
+            started, clock = time.perf_counter(), Clock()
+
+            # series -> charts -> captions
+            console.note("writing captions")
+            batch_ids = step_ids(ids, config.charts, config.seed, counts.step)
+            with clock("charts"):
+                prompts = validate.chart_prompts(captioner, corpus, batch_ids, config)
+            with clock("rollout"):
+                captions = rollout.sample(
+                    captioner,
+                    prompts,
+                    batch_ids,
+                    group_size=config.group_size,
+                    max_new_tokens=config.max_new_tokens,
+                    seed=config.seed,
+                    step=counts.step,
+                    charts_at_once=config.charts_at_once,
+                )
+
+            # captions -> rewards -> advantages
+            console.note("asking the verifier")
+            with clock("reward"):
+                scores = reward.score(captions.texts, captions.row_ids(), index=counts.step)
+            lengths = np.array([len(t) for t in captions.token_ids])
+            advantage = advantages(scores.reward, scores.valid, config.group_size)
+            if config.whiten:
+                used = learnable(scores.valid, config.group_size)
+                advantage = whitened(advantage, used, lengths)
+
+            # advantages -> updates
+            console.note("learning")
+            norms = []
+            with clock("update"):
+                for rows in np.array_split(np.arange(config.charts), n_updates):
+                    lr = schedule.lr(counts.update)
+                    batch = Batch(captions, rows.tolist(), advantage, scores.valid)
+                    norms.append(update(captioner, optimizer, batch, config, lr))
+                    counts.update += 1
+
+            # record
+            counts.tokens += int(prompts.mask.sum()) * config.group_size + int(lengths.sum())
+            row = {"step": counts.step} | step_metrics(captions, scores, lengths)
+            row |= {"grad_norm": mean(np.array(norms)), "lr": lr, "num_tokens": counts.tokens}
+            row |= clock.seconds | {"step_time": time.perf_counter() - started}
+            improved, last = False, counts.step == n_steps
+            if counts.step % config.eval_every == 0 or last:
+                console.note("validating")
+                row |= _validation(
+                    counts.step, captioner, corpus, reward, val_ids, config, folder, best.floor
+                )
+                improved = best.see(row)
+            folder.append(row)
+            console.row(row)
+            if counts.step % config.sample_every == 0:
+                console.caption(batch_ids[0], captions.texts[0], float(scores.accuracy[0]))
+            stopping = stop()
+            if counts.step % config.checkpoint_every == 0 or improved or last or stopping:
+                checkpoint.save(folder.checkpoints, captioner, optimizer, counts)
+                best.write()
+                checkpoint.prune(folder.checkpoints, config.keep_last, best.step)
+        if counts.step < n_steps:
+            console.say(f"stopped at step {counts.step}; go on with --resume")
+            return False
+        console.note("scoring the second fixed set")
+        final = _final(config, corpus, reward, folder, best.step)
+        folder.write("final.json", final)
+        console.say(
+            f"second fixed set, {final['n']} items: accuracy {final['start_acc']:.3f} at the "
+            f"start, {final['best_acc']:.3f} at step {best.step}, {final['floor']:.3f} blind"
+        )
+    return True
+
+
+def load_captioner(config: RlooConfig, path: str | Path) -> Captioner:
+    """The captioner of the settings with the weights in `path`."""
+    return Captioner.load(
+        path,
+        caption_prompt=config.caption_prompt,
+        device=config.device,
+        compute_dtype=getattr(torch, config.compute_dtype),
+        gradient_checkpointing=config.gradient_checkpointing,
+    )
+
+
+def run(config: RlooConfig) -> int:
+    """`python -m trainer rloo`: corpus, verifier and reward from the settings, then `train`."""
+    from transformers.utils import logging as transformers_logging
+
+    from lineup_fast.corpus import Corpus
+    from lineup_fast.rewards import IdentificationReward
+    from lineup_fast.verifiers.transformers import TransformersVerifier
+
+    transformers_logging.disable_progress_bar()  # the live table is ours
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    try:
+        RunFolder(config.run, resume=config.resume)  # before minutes of loading
+        corpus = Corpus.load(config.corpus)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    verifier = TransformersVerifier(
+        config.verifier, device=config.verifier_device, dtype=config.verifier_dtype
+    )
+    reward = IdentificationReward(
+        corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale
+    )
+    reward.check_context(config.max_new_tokens)
+    return 0 if train(config, corpus, reward) else 130
+
+
+# ------------------------------------------------------------------------------------------ pieces
+
+
+def _validation(
+    step: int,
+    captioner: Captioner,
+    corpus: Series,
+    reward: Reward,
+    ids: list[str],
+    config: RlooConfig,
+    folder: RunFolder,
+    floor: float | None = None,
+) -> dict[str, Any]:
+    started = time.perf_counter()
+    scores = validate.score(validate.caption(captioner, corpus, ids, config), ids, corpus, reward)
+    if floor is None:
+        floor = validate.score([""] * len(ids), ids, corpus, reward).acc
+    folder.write_validation(f"step-{step:06d}", scores.rows)
+    return {
+        "val/acc": scores.acc,
+        "val/reward": scores.reward,
+        "val/floor": floor,
+        "val/acc_by_position": scores.by_position,
+        "val/invalid_frac": scores.invalid_frac,
+        "time/validation_s": time.perf_counter() - started,
+    }
+
+
+def _final(
+    config: RlooConfig, corpus: Series, reward: Reward, folder: RunFolder, best: int
+) -> dict[str, Any]:
+    """Start and best checkpoint on the second fixed set, which selected nothing."""
+    ids = validate.fixed_ids(corpus, "test", config.n_test)
+    models = {"start": config.model, "best": config.model}
+    if best > 0:
+        models["best"] = str(checkpoint.folder(folder.checkpoints, best))
+    result: dict[str, Any] = {"split": "test", "n": len(ids), "best_step": best}
+    for name, path in models.items():
+        captioner = load_captioner(config, path)
+        texts = validate.caption(captioner, corpus, ids, config)
+        scores = validate.score(texts, ids, corpus, reward)
+        folder.write_validation(f"final-{name}", scores.rows)
+        result |= {f"{name}_acc": scores.acc, f"{name}_reward": scores.reward}
+    blind = validate.score([""] * len(ids), ids, corpus, reward)
+    return result | {"floor": blind.acc}
+
+
+def _write_settings(folder: RunFolder, config: RlooConfig, corpus: Series) -> None:
+    style = charts.STYLES[config.chart_style]
+    settings = {
+        "command": "rloo",
+        "config": config.as_dict() | {"resume": False},
+        "corpus_path": str(config.corpus.resolve()),
+        "corpus_fingerprint": corpus.fingerprint,
+        "prompt_version": PROMPT_VERSION,
+        "recipe": config.recipe().name,
+        "style": {"name": style.name, "fingerprint": style.fingerprint},
+        "versions": versions(),
+        "build_info": kernels.build_info(),
+        "threads": torch.get_num_threads(),
+    }
+    folder.write_settings(settings)

@@ -1,0 +1,115 @@
+"""Validation on fixed sets: greedy captions, all positions, the K - 1 nearest distractors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from lineup_fast import charts, counters
+from trainer import rollout
+from trainer.metrics import mean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lineup_fast.rewards import RewardBatch
+    from trainer.config import RlooConfig
+    from trainer.policy import Captioner, Prompts
+
+
+class Series(Protocol):
+    """What the trainer asks of a corpus."""
+
+    fingerprint: str
+
+    def ids(self, split: str | None = None) -> list[str]: ...
+
+    def series(self, item: str) -> NDArray[np.float64]: ...
+
+    def pool(self, item: str) -> list[str]: ...
+
+
+class Reward(Protocol):
+    """What the trainer asks of a reward; `lineup_fast.rewards.IdentificationReward` is one.
+
+    `index` is the draw of distractors: the step in training, None for the fixed sets.
+    """
+
+    def score(
+        self, captions: Sequence[str], ids: Sequence[str], *, index: int | None = None
+    ) -> RewardBatch: ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Captions of a fixed set, scored; means are over valid captions.
+
+    by_position: accuracy with the target at each of the K positions.
+    rows: one dict per item, as written to validation/*.jsonl.
+    """
+
+    acc: float
+    reward: float
+    by_position: list[float]
+    invalid_frac: float
+    rows: list[dict[str, Any]]
+
+
+def fixed_ids(corpus: Series, split: str, n: int) -> list[str]:
+    """The first n items of a split in an order that depends on the ids' number only."""
+    ids = sorted(corpus.ids(split))
+    return [ids[row] for row in counters.order(len(ids), "fixed", split)[:n]]
+
+
+def chart_prompts(
+    captioner: Captioner, corpus: Series, ids: Sequence[str], config: RlooConfig
+) -> Prompts:
+    """Charts of the series with the caption prompt, as model inputs."""
+    style = charts.STYLES[config.chart_style]
+    images = charts.render([corpus.series(id_) for id_ in ids], style, threads=config.threads)
+    return captioner.prompts(images)
+
+
+def caption(
+    captioner: Captioner, corpus: Series, ids: Sequence[str], config: RlooConfig
+) -> list[str]:
+    """The greedy caption of every item."""
+    texts: list[str] = []
+    for start in range(0, len(ids), config.charts_at_once):
+        prompts = chart_prompts(
+            captioner, corpus, ids[start : start + config.charts_at_once], config
+        )
+        texts += rollout.greedy(captioner, prompts, max_new_tokens=config.max_new_tokens)
+    return texts
+
+
+def score(captions: Sequence[str], ids: Sequence[str], corpus: Series, reward: Reward) -> Scores:
+    """Scores captions on the fixed sets of their items."""
+    batch = reward.score(captions, ids)
+    rows, k = [], batch.picks.shape[1]
+    for i, id_ in enumerate(ids):
+        logprobs = batch.label_logprobs[i].astype(np.float64)
+        probs = np.exp(logprobs - np.logaddexp.reduce(logprobs, axis=-1, keepdims=True))
+        rows.append(
+            {
+                "id": id_,
+                "caption": captions[i],
+                "accuracy": float(batch.accuracy[i]),
+                "picks": batch.picks[i],
+                "probs": probs,
+                "valid": bool(batch.valid[i]),
+                "reason": batch.reason[i],
+                "distractors": corpus.pool(id_)[: k - 1],
+            }
+        )
+    valid = batch.valid
+    return Scores(
+        acc=mean(batch.accuracy[valid]),
+        reward=mean(batch.reward[valid]),
+        by_position=batch.accuracy_by_position().tolist(),
+        invalid_frac=1.0 - mean(valid),
+        rows=rows,
+    )
