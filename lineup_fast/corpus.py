@@ -189,7 +189,7 @@ def _select(
     cut = windows.cut_all(ready, plan, length, choices.stride or max(1, length // 2))
     counts["windows"] = len(cut.values)
     if choices.scale is not None and len(cut.values):
-        keep = np.flatnonzero(~windows.mostly_one_value(cut.values))
+        keep = np.flatnonzero(~windows.flat(cut.values, choices.scale))
         counts["flat"] = len(cut.values) - len(keep)
         cut = cut.take(keep)
     keep = windows.first_of_equals(cut.values)

@@ -23,6 +23,7 @@ from lineup_fast.readers import Channel
 SPLITS = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
 SCALE_QUANTILES = (0.005, 0.995)
+FLAT_SHARE = 0.05
 PRINT_DECIMALS = 12
 
 Floats = NDArray[np.float64]
@@ -115,7 +116,8 @@ def plan_splits(
 def _held_out(
     sizes: Counter[str], share: float, test_sources: Sequence[str] | None, seed: int
 ) -> set[str]:
-    """Data sets held out as a whole: those named, or a random choice of about `share`."""
+    """Data sets held out as a whole: those named, or a random share of them, at least one, which
+    holds no more than half of the values."""
     if test_sources is not None:
         unknown = sorted(set(test_sources) - set(sizes))
         if unknown:
@@ -126,14 +128,14 @@ def _held_out(
     names = sorted(sizes)
     if len(names) < 3 or share == 0:
         return set()
-    budget = share * sum(sizes.values())
+    wanted = max(1, round(share * len(names)))
+    half = sum(sizes.values()) / 2
     chosen: set[str] = set()
     held = 0
     for i in counters.order(len(names), seed, "held out"):
-        size = sizes[names[i]]
-        if held < budget and held + size <= 2 * budget:
+        if len(chosen) < wanted and held + sizes[names[i]] <= half:
             chosen.add(names[i])
-            held += size
+            held += sizes[names[i]]
     return chosen or {min(names, key=lambda name: (sizes[name], name))}
 
 
@@ -228,11 +230,14 @@ def cut_all(
     )
 
 
-def mostly_one_value(values: Floats) -> NDArray[np.bool_]:
-    """Rows in which one value fills more than half of the points, bool[N]."""
+def flat(values: Floats, scale: tuple[float, float]) -> NDArray[np.bool_]:
+    """Rows whose shape was lost to rounding, bool[N]: one value fills more than half of the
+    points, or all lie within a twentieth of the scale."""
     ordered = np.sort(values, axis=1)
-    half = values.shape[1] // 2
-    return np.asarray((ordered[:, half:] == ordered[:, : values.shape[1] - half]).any(axis=1))
+    length = values.shape[1]
+    same = (ordered[:, length // 2 :] == ordered[:, : length - length // 2]).any(axis=1)
+    narrow = ordered[:, -1] - ordered[:, 0] < FLAT_SHARE * (scale[1] - scale[0])
+    return np.asarray(same | narrow)
 
 
 def first_of_equals(values: Floats) -> NDArray[np.intp]:
