@@ -174,7 +174,7 @@ def prompt_tree(
         return [int(token) for token in ragged[0][ragged[1][row] : ragged[1][row + 1]]]
 
     def block(position: int, candidate: int) -> list[int]:
-        return piece(labels, position) + piece(blocks, candidate) + block_end.tolist()
+        return [*piece(labels, position), *piece(blocks, candidate), *block_end.tolist()]
 
     def add(ids: list[int], under: int) -> int:
         nodes.append(ids)
