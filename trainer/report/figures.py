@@ -30,6 +30,8 @@ _RC: dict[Any, Any] = {
     "path.simplify": True,
 }
 
+_LARGE, _SMALL = (390.0, 200.0), (250.0, 130.0)  # points; the page scales them
+
 Look = Literal["line", "faint", "points", "dashed", "dotted", "area"]
 
 
@@ -55,6 +57,7 @@ class Figure:
     legend: list[dict[str, str]]
     data: dict[str, Any]
     note: str = ""
+    small: bool = False
 
 
 def draw(
@@ -62,7 +65,7 @@ def draw(
     title: str,
     curves: Sequence[Curve],
     *,
-    size: tuple[float, float] = (390, 200),
+    small: bool = False,
     limits: tuple[float | None, float | None] = (None, None),
     percent: bool = False,
     note: str = "",
@@ -71,10 +74,11 @@ def draw(
 
     Parameters
     ----------
-    size : width and height in points; the page scales it
+    small : draw it for a third of the page's width instead of half
     limits : lower and upper end of the y-axis, None = from the data
     percent : label the y-axis in percent of 1
     """
+    size = _SMALL if small else _LARGE
     curves = [curve for curve in curves if len(curve.y)]
     moving = [curve for curve in curves if len(curve.x)]
     if not moving:
@@ -104,7 +108,7 @@ def draw(
         "curves": [_hover_curve(curve) for curve in curves if curve.look != "faint"],
     }
     legend = [{"name": c.name, "colour": c.colour, "look": c.look} for c in curves]
-    return Figure(name, title, svg, legend, data, note)
+    return Figure(name, title, svg, legend, data, note, small)
 
 
 def _hover_curve(curve: Curve) -> dict[str, Any]:

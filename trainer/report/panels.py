@@ -17,7 +17,6 @@ from trainer.report.run import Run
 
 STAGES = ("charts", "rollout", "reward", "update")
 _STAGE_COLOURS = ("blue", "accent", "warm", "rose")
-_SMALL = (250, 130)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +156,7 @@ def health(run: Run) -> list[Figure]:
         ("frac_reward_zero_std", "Silent groups", "all rewards equal, nothing learned", "rose", 3),
         ("lineup/label_mass", "Label mass", "probability on the K letters", "violet", 3),
         ("lr", "Learning rate", "", "blue", 7),
+        ("lineup/unique_frac", "Distinct captions", "share of a step's captions", "violet", 3),
         ("reward_std", "Reward spread", "standard deviation within groups", "accent", 3),
     )
     shown = []
@@ -165,9 +165,7 @@ def health(run: Run) -> list[Figure]:
         curves = _noisy(run, metric, title.lower(), colour, digits)
         name = "health-" + metric.replace("/", "-")
         limits = (0, None if not share or any(curves[0].y) else 1)
-        shown.append(
-            draw(name, title, curves, size=_SMALL, limits=limits, percent=share, note=note)
-        )
+        shown.append(draw(name, title, curves, small=True, limits=limits, percent=share, note=note))
     return [figure for figure in shown if figure]
 
 
@@ -221,21 +219,21 @@ def anatomy_figures(found: Mapping[int, Anatomy]) -> list[Figure]:
             "characters",
             "Length",
             [curve("characters", "characters", "blue", digits=1)],
-            size=_SMALL,
+            small=True,
             limits=(0, None),
         ),
         draw(
             "openings",
             "Distinct openings",
             [curve("openings", "distinct_openings", "violet", digits=0)],
-            size=_SMALL,
+            small=True,
             limits=(0, None),
         ),
         draw(
             "opening",
             "Share of the commonest opening",
             [curve("share", "common_opening_frac", "rose", digits=3)],
-            size=_SMALL,
+            small=True,
             limits=(0, 1),
             percent=True,
         ),
