@@ -57,7 +57,7 @@ def save(
     partial = checkpoints / f".partial-{counters.step:06d}"
     partial.mkdir()
     captioner.save(partial)
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, parameter in captioner.model.named_parameters():
         state = optimizer.state.get(parameter)
         if state:

@@ -34,7 +34,8 @@ class Console:
         self._name, self._n_steps = name, n_steps
         self._seen: dict[str, Any] = {}
         self._previous: dict[str, Any] = {}
-        self._started, self._first_step = time.monotonic(), None
+        self._started = time.monotonic()
+        self._first_step: int | None = None
         self._note = "starting"
         self._live: Any = None
 

@@ -77,7 +77,7 @@ class _ChosenLogprobs(torch.autograd.Function):
         return logp, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         hidden, weight, targets, banned, normaliser = ctx.saved_tensors
         d_hidden = torch.empty_like(hidden)
         wide = torch.float64 if weight.dtype == torch.float64 else torch.float32

@@ -196,7 +196,7 @@ class _SharedPrefixAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         q, k, v, out, lse_p, lse = ctx.saved_tensors
         layout, scale = ctx.layout, ctx.scale
         groups = q.shape[1] // k.shape[1]

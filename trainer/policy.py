@@ -82,7 +82,7 @@ class Captioner:
         caption_prompt: str,
         compute_dtype: torch.dtype | None = None,
     ) -> None:
-        config = model.config
+        config: Any = model.config
         if config.model_type != "qwen2_5_vl":
             raise ValueError(f"model: expected the Qwen2.5-VL family, got {config.model_type}")
         kinds = set(config.text_config.layer_types)
@@ -119,7 +119,7 @@ class Captioner:
         if kind != "qwen2_5_vl":
             raise ValueError(f"model: expected the Qwen2.5-VL family, got {kind} in {path}")
         model = Qwen2_5_VLForConditionalGeneration.from_pretrained(path, dtype=torch.float32)
-        model.to(device).eval()
+        model = model.eval().to(device)
         if gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             model.train()  # checkpointing acts in training mode only; the family has no dropout
@@ -317,8 +317,8 @@ def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 def _banned_ids(config: Any, n_tokens: int) -> list[int]:
     """Vision tokens, and rows of the embedding that no token stands for."""
     names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
-    found = {getattr(config, name, None) for name in names} - {None}
-    found = {i for i in found if i < config.text_config.vocab_size}
+    ids = [getattr(config, name, None) for name in names]
+    found = {i for i in ids if i is not None and i < config.text_config.vocab_size}
     return sorted(found | set(range(n_tokens, config.text_config.vocab_size)))
 
 
