@@ -194,3 +194,11 @@ def test_doctor_runs_without_optional_packages() -> None:
     out = _run(f"{BLOCK}from lineup_fast import cli\ncli.main(['doctor'])")
     assert re.search(rf"^version +{re.escape(lineup_fast.__version__)}$", out, re.MULTILINE)
     assert re.search(r"^implementation +native$", out, re.MULTILINE)
+
+
+def test_public_names_come_on_first_use() -> None:
+    for name in lineup_fast.__all__:
+        assert getattr(lineup_fast, name) is not None, name
+    assert set(lineup_fast.__all__) <= set(dir(lineup_fast))
+    with pytest.raises(AttributeError, match="module 'lineup_fast' has no attribute 'Corpse'"):
+        _ = lineup_fast.Corpse

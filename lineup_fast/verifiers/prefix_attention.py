@@ -194,7 +194,7 @@ def prefix_attention(
     del attention_mask, dropout, kwargs
     packed = lineup_wave
     scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
-    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    layer = int(module.layer_idx)
     if packed.wave.keep:
         packed.kept.keep(layer, packed.wave, key, value)
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
