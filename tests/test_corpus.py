@@ -49,7 +49,7 @@ def _run(a: Any, b: Any) -> int:
 @pytest.mark.parametrize("features_scale", ["zscore", "none"])
 def test_pools_equal_a_brute_force(overlap: Any, features_scale: Any) -> None:
     made = build(
-        _channels(4, 200), lengths=[12], stride=4, overlap=overlap, features_scale=features_scale
+        _channels(4, 130), lengths=[12], stride=4, overlap=overlap, features_scale=features_scale
     )
     everything = made.ids(k=1)
     x = np.stack([made.series(item) for item in everything])
@@ -73,7 +73,7 @@ def test_pools_equal_a_brute_force(overlap: Any, features_scale: Any) -> None:
                 expected.append(everything[j])
         assert made.pool(item) == expected[:8]
         checked += len(expected[:8])
-    assert checked > 500
+    assert checked > 400
 
 
 def test_overlapping_windows_of_one_source_are_never_neighbours(small: Corpus) -> None:
