@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lineup_fast.candidates import CandidateError, auto_decimals, draw, fixed, tell_apart
+from lineup_fast.candidates import (
+    CandidateError,
+    CandidateSet,
+    auto_decimals,
+    draw,
+    fixed,
+    tell_apart,
+)
 from lineup_fast.corpus import Corpus, build
 from lineup_fast.readers import Channel
 
@@ -65,8 +72,11 @@ def test_order_and_process_do_not_matter(corpus: Corpus, tmp_path: Path) -> None
     items = corpus.ids()[:12]
     asked = [(item, index, kind) for item in items for index in (0, 7)
              for kind in ("nearest", "random", "shuffle")]  # fmt: skip
-    forward = [draw(corpus, i, k=4, seed=5, index=n, kind=k) for i, n, k in asked]  # type: ignore[arg-type]
-    backward = [draw(corpus, i, k=4, seed=5, index=n, kind=k) for i, n, k in asked[::-1]]  # type: ignore[arg-type]
+
+    def ask(items: list[Any]) -> list[CandidateSet]:
+        return [draw(corpus, i, k=4, seed=5, index=n, kind=kind) for i, n, kind in items]
+
+    forward, backward = ask(asked), ask(asked[::-1])
     assert forward == backward[::-1]
     corpus.save(tmp_path / "c")
     code = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lineup_fast import cli, corpus, readers, windows
+from lineup_fast import corpus, windows
 from lineup_fast.corpus import Corpus, build
 from lineup_fast.readers import Channel
-
-SHARED = Path(
-    os.environ.get("LINEUP_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
-)
 
 
 def _walk(seed: int, length: int = 400) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -377,36 +371,3 @@ def test_ready_made_windows_keep_captions_and_places() -> None:
 def test_bad_arguments(bad: dict[str, Any], name: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name}: expected"):
         build(_channels(), **({"lengths": [12]} | bad))
-
-
-def test_index_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = ["date,a,b"] + [
-        f"2020-01-01T{h // 60:02}:{h % 60:02},{a},{b}"
-        for h, (a, b) in enumerate(zip(_walk(0), _walk(1), strict=True))
-    ]
-    rows[7] = rows[7].rsplit(",", 1)[0] + ",oops"
-    (tmp_path / "f.csv").write_text("\n".join(rows))
-    arguments = ["index", str(tmp_path / "f.csv"), "--lengths", "12,24", "--sample", "100"]
-    assert cli.main([*arguments, "--dry-run"]) == 0
-    shown = capsys.readouterr()
-    assert "f.csv: row 7 column 'b': not a number: 'oops'" in shown.out
-    assert shown.err == ""
-    assert not (tmp_path / "c").exists()
-    folder = tmp_path / "c"
-    assert cli.main([*arguments, "--scale", "0,100", "--k", "3", "-o", str(folder)]) == 0
-    made = Corpus.load(folder)
-    assert made.settings["scale"] == [0.0, 100.0]
-    assert made.settings["k"] == 3
-    assert made.fingerprint[:16] in capsys.readouterr().out
-    assert json.loads((folder / "corpus.json").read_text())["fingerprint"] == made.fingerprint
-    assert cli.main(arguments) == 2
-    assert "--output: expected a folder" in capsys.readouterr().err
-
-
-def test_real_file_end_to_end() -> None:
-    if not (SHARED / "etth1.csv.gz").is_file():
-        pytest.skip("shared data not here")
-    channels, _ = readers.read(SHARED / "etth1.csv.gz")
-    made = build(channels, lengths=[24, 48], sample=400)
-    assert len(made.ids()) > 380
-    assert {made.meta(item).source for item in made.ids("test")} <= {c.source for c in channels}
