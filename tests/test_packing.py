@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from random_vlm import random_captioner, random_images, random_model
 from torch import Tensor
 
 from trainer.logprobs import chosen_logprobs
-from trainer.packing import attention, attention_backward, group_layout
+from trainer.packing import (
+    attention,
+    attention_backward,
+    group_layout,
+    plain_attention,
+    plain_attention_backward,
+)
 from trainer.policy import Prompts
 
 CAPTIONS = [[5, 1, 9, 3], [2, 7, 7, 1]]  # completion lengths of two groups
@@ -105,7 +114,13 @@ def test_layout_refuses_empty_captions(lengths: list[list[int]]) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_attention_pieces_equal_autograd(causal: bool) -> None:
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [(attention, attention_backward), (plain_attention, plain_attention_backward)],
+)
+def test_attention_pieces_equal_autograd(
+    causal: bool, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> None:
     torch.manual_seed(0)
     q, k, v, grad = (torch.randn(2, 3, 5, 8, dtype=torch.float64) for _ in range(4))
     for x in (q, k, v):
@@ -113,9 +128,9 @@ def test_attention_pieces_equal_autograd(causal: bool) -> None:
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     wanted = torch.autograd.grad(expected, (q, k, v), grad)
     q, k, v = q.detach(), k.detach(), v.detach()
-    out, lse = attention(q, k, v, causal=causal, scale=8**-0.5)
+    out, lse = forward(q, k, v, causal=causal, scale=8**-0.5)
     torch.testing.assert_close(out, expected.detach())
-    got = attention_backward(grad, q, k, v, out, lse, causal=causal, scale=8**-0.5)
+    got = backward(grad, q, k, v, out, lse, causal=causal, scale=8**-0.5)
     for a, b in zip(got, wanted, strict=True):
         torch.testing.assert_close(a, b)
 

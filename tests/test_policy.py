@@ -121,3 +121,26 @@ def test_other_model_families_are_refused() -> None:
     model.config.model_type = "llava"
     with pytest.raises(ValueError, match=r"Qwen2\.5-VL"):
         Captioner(model, byte_tokenizer(), caption_prompt="Describe.")
+
+
+def test_narrow_matmuls_and_recomputed_activations_change_little() -> None:
+    plain = random_captioner()
+    model = random_model().train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    narrow = Captioner(
+        model, byte_tokenizer(), caption_prompt="Describe.", compute_dtype=torch.bfloat16
+    )
+    prompts = plain.prompts(random_images(2))
+    captions = [[torch.arange(40, 47), torch.arange(60, 63)], [torch.arange(90, 95)]]
+    grads = []
+    for captioner in (plain, narrow):
+        logps, _ = captioner.token_logps(prompts, captions)
+        assert logps.dtype == torch.float32
+        logps.sum().backward()
+        grads.append(torch.cat([p.grad.flatten() for p in captioner.model.parameters()]))
+    similarity = torch.nn.functional.cosine_similarity(*grads, dim=0)
+    assert 0.99 < float(similarity) < 1.0
+    decoded = narrow.generate(
+        prompts, group_size=2, max_new_tokens=5, uniforms=torch.rand(4, 5).double()
+    )
+    assert all(logps.dtype == torch.float32 for logps in decoded.token_logps)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+_LEAST_LOGP = -1e9  # stands for log 0 where it is multiplied by 0
 _FIRST_ROOM = 64  # caption tokens that the own cache holds before it first grows
 
 
@@ -156,7 +157,7 @@ def decode(decoder: Decoder, cache: SharedPrefixCache, uniforms: Tensor | None =
         picked = logps_t.argmax(-1) if uniforms is None else draw(probs, uniforms[:, t])
         tokens[t] = picked.masked_fill(done, decoder.pad_id)
         logps[t] = logps_t.gather(1, picked[:, None])[:, 0]
-        entropies[t] = -torch.xlogy(probs, probs).sum(-1)
+        entropies[t] = -(probs * logps_t.clamp_min(_LEAST_LOGP)).sum(-1)
         ended = torch.isin(picked, ends) & ~done
         lengths[ended] = t + 1
         done |= ended

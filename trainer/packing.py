@@ -281,7 +281,7 @@ def _unfold(x: Tensor, groups: int) -> Tensor:
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention and its log-sum-exp, without gradient.
+    """Softmax attention and its log-sum-exp, without gradient: fused on the CPU, plain elsewhere.
 
     Args:
         q, k, v: [n, H, Lq | Lk, D], equal head counts.
@@ -289,16 +289,10 @@ def attention(
         output [n, H, Lq, D], log-sum-exp [n, H, Lq] (float32, or float64 for float64 input).
     """
     if q.device.type == "cpu":
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, causal, scale=scale
-        )
-    if q.device.type == "cuda" and q.dtype in (torch.float16, torch.bfloat16):
-        return torch.ops.aten._scaled_dot_product_flash_attention(
-            q, k, v, 0.0, causal, False, scale=scale
-        )[:2]
-    scores = _scores(q, k, causal, scale)
-    lse = torch.logsumexp(scores, -1)
-    return (scores - lse[..., None]).exp() @ v, lse
+        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out, lse = fused(q, k, v, 0.0, causal, scale=scale)
+        return out, lse
+    return plain_attention(q, k, v, causal=causal, scale=scale)
 
 
 def attention_backward(
@@ -314,22 +308,43 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k, v when `out` and `lse` may come from more keys than these."""
     if q.device.type == "cpu":
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, q, k, v, out, lse, 0.0, causal, scale=scale
-        )
-    if q.device.type == "cuda" and q.dtype in (torch.float16, torch.bfloat16):
-        none = torch.empty(0, dtype=torch.uint64, device=q.device)
-        tensors = (x.contiguous() for x in (grad, q, k, v, out, lse))
-        return torch.ops.aten._scaled_dot_product_flash_attention_backward(
-            *tensors, None, None, q.shape[2], k.shape[2], 0.0, causal, none, none, scale=scale
-        )
+        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        dq, dk, dv = fused(grad, q, k, v, out, lse, 0.0, causal, scale=scale)
+        return dq, dk, dv
+    return plain_attention_backward(grad, q, k, v, out, lse, causal=causal, scale=scale)
+
+
+def plain_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """`attention` by the formula, for any device and dtype; softmax in float32 or wider."""
+    scores = _scores(q, k, causal, scale)
+    lse = torch.logsumexp(scores, -1)
+    return (scores - lse[..., None]).exp().to(v.dtype) @ v, lse
+
+
+def plain_attention_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    *,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`attention_backward` by the formula."""
     weights = (_scores(q, k, causal, scale) - lse[..., None]).exp()
-    d_scores = weights * (grad @ v.mT - (grad * out).sum(-1, keepdim=True)) * scale
-    return d_scores @ k, d_scores.mT @ q, weights.mT @ grad
+    wide = weights.dtype
+    own = (grad.to(wide) * out.to(wide)).sum(-1, keepdim=True)
+    d_scores = (weights * ((grad @ v.mT).to(wide) - own) * scale).to(q.dtype)
+    return d_scores @ k, d_scores.mT @ q, weights.to(grad.dtype).mT @ grad
 
 
 def _scores(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
-    scores = (q @ k.mT) * scale
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    scores = (q.to(wide) @ k.to(wide).mT) * scale
     if causal:
         past = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
         scores = scores.masked_fill(~past, -torch.inf)
