@@ -7,12 +7,13 @@ series, its arguments and the state of ``rng``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-KINDS = ("start", "direction", "high", "low", "quarters", "selected", "end")
+KINDS = ("start", "direction", "high", "low", "quarters", "run", "selected", "end")
 LOW, HIGH = 0, 100
 # A change of the end against the start below this many units is called flat.
 FLAT = 5.0
@@ -33,6 +34,24 @@ WORDING: dict[str, tuple[str, ...]] = {
         "last value {v}",
         "end {v}",
         "it ends near {v}",
+    ),
+    "start_run": (
+        "starts {r}",
+        "opens with {r}",
+        "first values {r}",
+        "begins {r}",
+    ),
+    "end_run": (
+        "ends {r}",
+        "closes with {r}",
+        "last values {r}",
+        "finishes {r}",
+    ),
+    "run": (
+        "from step {t}: {r}",
+        "step {t} on: {r}",
+        "from step {t} it goes {r}",
+        "{r} from step {t}",
     ),
     "high": (
         "peaks at {v} at step {t}",
@@ -140,21 +159,91 @@ def facts_of(series: NDArray[np.float64]) -> Facts:
     )
 
 
-def _spoken(value: float, noise: float, rng: np.random.Generator) -> int:
-    """Return ``value`` as told: with noise of the given σ, whole, inside 0..100."""
-    shift = rng.normal(0.0, noise) if noise > 0 else 0.0
-    # Half up, not half to even: what a reader would expect of a level of 42.5.
-    return int(np.clip(np.floor(value + shift + 0.5), LOW, HIGH))
+class Told(NamedTuple):
+    """A text and, for each number in it, the step of the series that it speaks of; -1: none."""
+
+    text: str
+    steps: tuple[int, ...]
 
 
-def _step(step: int, length: int, noise: float, rng: np.random.Generator) -> int:
-    shift = rng.normal(0.0, noise) if noise > 0 else 0.0
-    return int(np.clip(np.floor(step + shift + 0.5), 0, length - 1))
+@dataclass(frozen=True)
+class _Teller:
+    """One series on its way into words: the noise of values and steps, the wording (None: any)."""
+
+    series: NDArray[np.float64]
+    rng: np.random.Generator
+    noise: float
+    step_noise: float
+    wording: int | None
+
+    def value(self, value: float) -> int:
+        """Return a value as told: with noise, whole (half up, as a reader expects), in range."""
+        shift = self.rng.normal(0.0, self.noise) if self.noise > 0 else 0.0
+        return int(np.clip(np.floor(value + shift + 0.5), LOW, HIGH))
+
+    def step(self, step: int) -> int:
+        """Return a step as told."""
+        shift = self.rng.normal(0.0, self.step_noise) if self.step_noise > 0 else 0.0
+        return int(np.clip(np.floor(step + shift + 0.5), 0, len(self.series) - 1))
+
+    def pick(self, kind: str) -> str:
+        """Return a paraphrase of a kind of fact."""
+        choices = WORDING[kind]
+        drawn = int(self.rng.integers(len(choices)))
+        return choices[drawn if self.wording is None else self.wording % len(choices)]
+
+    def at(self, kind: str, step: int) -> Told:
+        """Return one value and its step; the mark stands at whichever comes second."""
+        template = self.pick(kind)
+        text = template.format(v=self.value(float(self.series[step])), t=self.step(step))
+        return Told(text, (-1, step) if "{t}" in template else (step,))
+
+    def run(self, kind: str, first: int, count: int) -> Told:
+        """Return ``count`` consecutive values, separated as in the verifier's candidates."""
+        steps = tuple(range(first, first + count))
+        values = ", ".join(str(self.value(float(self.series[step]))) for step in steps)
+        template = self.pick(kind)
+        text = template.format(r=values, t=self.step(first))
+        if "{t}" not in template:
+            return Told(text, steps)
+        front = template.index("{t}") < template.index("{r}")
+        return Told(text, (-1, *steps) if front else (*steps, first))
 
 
-def _pick(kind: str, rng: np.random.Generator, wording: int | None) -> str:
-    choices = WORDING[kind]
-    return choices[int(rng.integers(len(choices))) if wording is None else wording % len(choices)]
+def _tell(teller: _Teller, kinds: Sequence[str], selected: int, run: int) -> list[Told]:
+    series, rng, length = teller.series, teller.rng, len(teller.series)
+    facts, told = facts_of(series), list[Told]()
+    for kind in kinds:
+        if kind == "direction":
+            told.append(Told(teller.pick(facts.direction), ()))
+        elif kind in ("start", "end"):
+            if run > 1 and rng.random() < 0.7:
+                first = 0 if kind == "start" else length - run
+                told.append(teller.run(f"{kind}_run", first, run))
+            else:
+                told.append(teller.at(kind, 0 if kind == "start" else length - 1))
+        elif kind in ("high", "low"):
+            step = facts.high_step if kind == "high" else facts.low_step
+            told.append(teller.at(kind, step))
+        elif kind == "quarters":
+            levels = dict(zip("abcd", map(teller.value, facts.quarters), strict=True))
+            told.append(Told(teller.pick(kind).format(**levels), (-1,) * 4))
+        elif kind == "run":
+            count = min(max(2, run), length)
+            told.append(teller.run(kind, int(rng.integers(length - count + 1)), count))
+        elif kind == "selected":
+            steps = np.sort(rng.permutation(length)[: min(selected, length)])
+            template = teller.pick(kind)
+            fixed = replace(teller, wording=WORDING[kind].index(template))
+            told += [fixed.at(kind, int(step)) for step in steps]
+        else:
+            raise ValueError(f"kinds: expected names of {KINDS}, got {kind!r}")
+    return told
+
+
+def _join(told: Sequence[Told], rng: np.random.Generator, style: int | None = None) -> Told:
+    text = join([part.text for part in told], rng, style)
+    return Told(text, tuple(step for part in told for step in part.steps))
 
 
 def phrases(
@@ -165,42 +254,17 @@ def phrases(
     noise: float = 0.0,
     step_noise: float = 0.0,
     selected: int = 2,
+    run: int = 3,
     wording: int | None = None,
 ) -> list[str]:
     """Return one phrase per fact of ``kinds`` (``selected`` phrases for "selected"), in order.
 
     ``noise`` is the σ of told values in units of the series, ``step_noise`` that of told steps.
+    ``run`` consecutive values are told by "run" and often by "start" and "end" (1: never there).
     ``wording`` fixes the paraphrase; None draws one per fact.
     """
-    facts, length = facts_of(series), int(np.size(series))
-    told: list[str] = []
-    for kind in kinds:
-        if kind not in KINDS:
-            raise ValueError(f"kinds: expected names of {KINDS}, got {kind!r}")
-        if kind == "direction":
-            told.append(_pick(facts.direction, rng, wording))
-        elif kind in ("start", "end"):
-            value = facts.start if kind == "start" else facts.end
-            told.append(_pick(kind, rng, wording).format(v=_spoken(value, noise, rng)))
-        elif kind in ("high", "low"):
-            value, step = (
-                (facts.high, facts.high_step) if kind == "high" else (facts.low, facts.low_step)
-            )
-            text = _pick(kind, rng, wording)
-            told.append(
-                text.format(v=_spoken(value, noise, rng), t=_step(step, length, step_noise, rng))
-            )
-        elif kind == "quarters":
-            levels = [_spoken(level, noise, rng) for level in facts.quarters]
-            told.append(_pick(kind, rng, wording).format(**dict(zip("abcd", levels, strict=True))))
-        else:
-            steps = np.sort(rng.permutation(length)[: min(selected, length)])
-            template = _pick(kind, rng, wording)
-            told += [
-                template.format(v=_spoken(float(series[step]), noise, rng), t=int(step))
-                for step in steps
-            ]
-    return told
+    teller = _Teller(series, rng, noise, step_noise, wording)
+    return [part.text for part in _tell(teller, kinds, selected, run)]
 
 
 def join(told: Sequence[str], rng: np.random.Generator, style: int | None = None) -> str:
@@ -214,54 +278,73 @@ def join(told: Sequence[str], rng: np.random.Generator, style: int | None = None
     return text[:1].upper() + text[1:] + "."
 
 
-def full(
+def full_told(
     series: NDArray[np.float64],
     rng: np.random.Generator,
     *,
     noise: float = 0.0,
     step_noise: float = 0.0,
-    selected: int = 2,
+    selected: int = 0,
+    run: int = 3,
     wording: int | None = None,
     style: int | None = None,
-) -> str:
-    """Return a caption that tells every kind of fact, in time order of telling.
+) -> Told:
+    """Return what `full` says, with the step of every number."""
+    teller = _Teller(series, rng, noise, step_noise, wording)
+    kinds = [kind for kind in KINDS if kind != "selected" or selected > 0]
+    return _join(_tell(teller, kinds, selected, run), rng, style)
+
+
+def full(series: NDArray[np.float64], rng: np.random.Generator, **options: Any) -> str:
+    """Return a caption that tells every kind of fact; options as of `full_told`.
 
     This is the caption that the verifier's accuracy is measured with; at most 48 tokens.
     """
-    told = phrases(
-        series,
-        rng,
-        kinds=KINDS,
-        noise=noise,
-        step_noise=step_noise,
-        selected=selected,
-        wording=wording,
-    )
-    return join(told, rng, style)
+    return full_told(series, rng, **options).text
 
 
-def partial(
+def partial_told(
     series: NDArray[np.float64],
     rng: np.random.Generator,
     *,
     noise: float = 0.0,
     step_noise: float = 0.0,
     least: int = 1,
-) -> str:
-    """Return a caption that tells a random subset of the facts, half the time in random order."""
-    count = int(rng.integers(least, len(KINDS) + 1))
+) -> Told:
+    """Return what `partial` says, with the step of every number."""
+    # All kinds at once would not fit 48 tokens.
+    count = int(rng.integers(least, len(KINDS) - 1))
     chosen = np.sort(rng.permutation(len(KINDS))[:count])
     if rng.random() < 0.5:
         chosen = rng.permutation(chosen)
-    told = phrases(
-        series,
-        rng,
-        kinds=[KINDS[i] for i in chosen],
-        noise=noise,
-        step_noise=step_noise,
-        selected=int(rng.integers(1, 5)),
-    )
-    return join(told, rng)
+    teller = _Teller(series, rng, noise, step_noise, None)
+    most = 5 if count < 5 else 3
+    selected, run = int(rng.integers(1, most)), int(rng.integers(2, most + 1))
+    told = _tell(teller, [KINDS[i] for i in chosen], selected, run)
+    return _join(told, rng)
+
+
+def partial(series: NDArray[np.float64], rng: np.random.Generator, **options: Any) -> str:
+    """Return a caption of a random subset of the facts, half the time in random order.
+
+    Options: ``noise``, ``step_noise`` and ``least``, the smallest number of facts.
+    """
+    return partial_told(series, rng, **options).text
+
+
+def readout_told(
+    series: NDArray[np.float64],
+    rng: np.random.Generator,
+    *,
+    count: int,
+    noise: float = 0.0,
+    step_noise: float = 0.0,
+) -> Told:
+    """Return single values at ``count`` steps, or a run of them, with the step of every number."""
+    teller = _Teller(series, rng, noise, step_noise, None)
+    if rng.random() < 0.5:
+        return _join(_tell(teller, ["selected"], count, 1), rng)
+    return _join(_tell(teller, ["run", "run"], 0, max(2, count // 2)), rng)
 
 
 def vague(series: NDArray[np.float64], rng: np.random.Generator) -> str:

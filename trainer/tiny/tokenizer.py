@@ -24,7 +24,8 @@ SPECIAL = (PAD, "<|im_start|>", END, "<|vision_start|>", "<|vision_end|>", "<|im
 LETTERS = "ABCDEFGHIJKL"
 
 SYSTEM = (
-    "You match a written description to the time series it describes and answer with one letter."
+    "You match a written description to the time series it describes and answer with "
+    "one letter."
 )
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -38,9 +39,10 @@ CHAT_TEMPLATE = (
 
 def question(labels: str) -> str:
     """Return the closing line of the verifier's prompt for the letters of ``labels``."""
-    names = (
-        " or ".join(labels) if len(labels) == 2 else ", ".join(labels[:-1]) + f", or {labels[-1]}"
-    )
+    if len(labels) == 2:
+        names = " or ".join(labels)
+    else:
+        names = ", ".join(labels[:-1]) + f", or {labels[-1]}"
     return f"Answer with one letter: {names}."
 
 
@@ -76,7 +78,7 @@ def _caption_lines(count: int, seed: int) -> Iterator[str]:
         values = series.generate(1, int(rng.choice((12, 24))), rng)[0]
         draw = rng.random()
         if draw < 0.4:
-            yield captions.full(values, rng, noise=2.0, selected=int(rng.integers(1, 4)))
+            yield captions.full(values, rng, noise=2.0, selected=int(rng.integers(0, 3)))
         elif draw < 0.85:
             yield captions.partial(values, rng, noise=2.0)
         elif draw < 0.97:

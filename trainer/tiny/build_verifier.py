@@ -1,0 +1,290 @@
+"""Build the tiny verifier: ``python -m trainer.tiny.build_verifier``; ``--evaluate`` measures one.
+
+Trained straight on the answer letter a network of this size stays at chance. Here every number
+of a caption is a question of its own: predict it from the candidates before it, say which
+candidate it speaks of after it. One candidate first, then two, then four look-alikes, then noise.
+A step is a pure function of (seed, step), so a stopped run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainer.tiny import tokenizer as tokens
+from trainer.tiny import verifier_data as data
+from trainer.tiny.verifier_check import default_corpus, measure, model_card
+from trainer.tiny.verifier_model import (
+    FACTS_AFTER,
+    PLACES_AFTER,
+    VOTES_AFTER,
+    fast_dtype,
+    new_heads,
+    new_model,
+    packed_forward,
+)
+
+HERE = Path(__file__).parent
+REPORT_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the weights, besides torch's version and the number of threads."""
+
+    steps: int = 6000
+    seed: int = 0
+    sets: int = 8  # of 24 steps; twice as many of 12, which cost the same
+    captions: int = 8
+    matrix_lr: float = 0.01
+    other_lr: float = 3e-3
+    warmup: int = 100
+    real: float = 0.6
+    near: float = 0.10  # shares of the run: look-alikes from here on
+    noisy: float = 0.30  # full noise from here on
+
+
+def lesson(settings: Settings, step: int) -> data.Lesson:
+    """Return what ``step`` teaches."""
+    done = step / settings.steps
+    near = done >= settings.near
+    rising = min(1.0, max(0.0, (done - settings.near) / (settings.noisy - settings.near)))
+    readout = 0.6 - 0.4 * min(1.0, done / settings.near)
+    odd = 0.08 if near else 0.02
+    return data.Lesson(
+        k=4, near=near, noise=3.0 * rising, rough=0.15 * rising, odd=odd, readout=readout
+    )
+
+
+def rate(settings: Settings, step: int) -> float:
+    """Return the factor on the learning rates: warm-up, flat, then linear to 2 %."""
+    down = (1 - step / settings.steps) / 0.5
+    return min(1.0, (step + 1) / settings.warmup) * max(0.02, min(1.0, down))
+
+
+class Course:
+    """Model, heads, optimizers and data of a run; saves and resumes itself."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings, self.folder = settings, folder
+        self.tokenizer = tokens.build()
+        torch.manual_seed(settings.seed)
+        self.model = new_model(self.tokenizer, settings.seed)
+        self.heads = new_heads()
+        self.dtype = fast_dtype()
+        self.layouts = {k: data.Layout(self.tokenizer, k) for k in (1, 2, 3, 4)}
+        number_row = torch.full((len(self.tokenizer),), -1)
+        number_row[torch.tensor(self.layouts[4].numbers)] = torch.arange(101)
+        self.number_row = number_row
+        matrices = [
+            weight
+            for name, weight in self.model.named_parameters()
+            if weight.dim() == 2 and "embed" not in name
+        ]
+        known = {id(weight) for weight in matrices}
+        every = [*self.model.parameters(), *self.heads.parameters()]
+        self.weights = every
+        # Muon makes orthogonal steps in the matrices: several times fewer steps than Adam alone.
+        self.optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.Muon(
+                matrices, lr=settings.matrix_lr, weight_decay=0.01,
+                adjust_lr_fn="match_rms_adamw",
+            ),
+            torch.optim.AdamW(
+                [weight for weight in every if id(weight) not in known],
+                lr=settings.other_lr, betas=(0.9, 0.98), weight_decay=0.01,
+            ),
+        ]  # fmt: skip
+        self.step = 0
+        self.pools: list[dict[int, data.Pool]] = []
+
+    def load_data(self) -> None:
+        """Make the series to train on: real train windows and generated ones."""
+        made = data.generated_pools(12000, np.random.default_rng(self.settings.seed + 1))
+        self.pools = [data.corpus_pools(default_corpus(), "train"), made]
+
+    def batch(self) -> data.Batch:
+        """Return the batch of the current step."""
+        rng = np.random.default_rng([self.settings.seed, self.step])
+        length = int(rng.choice(data.series.LENGTHS))
+        pool = self.pools[0 if rng.random() < self.settings.real else 1][length]
+        return data.make_batch(
+            self.tokenizer,
+            self.layouts,
+            pool,
+            lesson(self.settings, self.step),
+            sets=self.settings.sets * 24 // length,
+            captions_per_set=self.settings.captions,
+            rng=rng,
+        )
+
+    def losses(self, batch: data.Batch) -> dict[str, Tensor]:
+        """Return the parts of the loss, and the share of right answers, of one batch."""
+        prefix, caption = torch.from_numpy(batch.prefix), torch.from_numpy(batch.caption)
+        seen = packed_forward(self.model, prefix, caption, self.dtype)
+        target, blind = torch.from_numpy(batch.target), torch.from_numpy(batch.blind)
+        layout, (_, k, length) = self.layouts[batch.sets.shape[1]], batch.sets.shape
+        table = self.model.get_input_embeddings().weight
+        rows = torch.arange(len(target))
+        final = seen.behind[-1][rows, torch.from_numpy(batch.last)].float()
+        letters = torch.log_softmax(final @ table.T, -1)[:, torch.tensor(layout.answers)]
+        # A caption that tells nothing has no right answer: any certainty would be a bias.
+        answer = torch.where(blind, -letters.mean(1), -letters[rows, target]).mean()
+        steps = torch.from_numpy(batch.steps)
+        steps = torch.where(blind[:, None], -2, steps)
+        row, at = (steps > -2).nonzero(as_tuple=True)
+        told = seen.behind[-1][row, at - 1].float() @ table[torch.tensor(layout.numbers)].T
+        which = self.heads["which"](seen.behind[VOTES_AFTER - 1][row, at].float())[:, :k]
+        values = seen.before[PLACES_AFTER - 1][:, torch.from_numpy(batch.value_at)].float()
+        places = torch.arange(length).expand(len(prefix), k, length)
+        labels = torch.arange(k)[:, None].expand(len(prefix), k, length)
+        ends = seen.before[FACTS_AFTER - 1][:, torch.from_numpy(batch.end_at)].float()
+        true = torch.from_numpy(data.facts(batch.sets)).float()
+        # The matching head should stand on the value that the number speaks of.
+        found, place = (steps >= 0).nonzero(as_tuple=True)
+        aim = torch.from_numpy(batch.value_at)[target[found], steps[found, place]]
+        match = -torch.log(seen.look[found, place, aim].float() + 1e-4).mean()
+        return {
+            "answer": answer,
+            "number": F.cross_entropy(told, self.number_row[caption[row, at]]),
+            "which": F.cross_entropy(which, target[row]),
+            "match": match,
+            "facts": F.mse_loss(self.heads["facts"](ends), true),
+            "place": F.cross_entropy(self.heads["step"](values).flatten(0, 2), places.flatten()),
+            "label": F.cross_entropy(self.heads["label"](values).flatten(0, 2), labels.flatten()),
+            "right": (letters.argmax(1) == target)[~blind].float().mean(),
+        }
+
+    def update(self) -> dict[str, float]:
+        """Make one training step; return the parts of the loss."""
+        factor = rate(self.settings, self.step)
+        for optimizer, base in zip(
+            self.optimizers, (self.settings.matrix_lr, self.settings.other_lr), strict=True
+        ):
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = base * factor
+        parts = self.losses(self.batch())
+        inside = 1.0 - 0.8 * self.step / self.settings.steps
+        total = parts["answer"] + parts["which"] + 0.1 * parts["number"]
+        places = 0.3 * (parts["place"] + parts["label"])
+        total = total + inside * (0.5 * parts["match"] + 2.0 * parts["facts"] + places)
+        total.backward()
+        nn.utils.clip_grad_norm_(self.weights, 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.step += 1
+        return {name: float(value.detach()) for name, value in parts.items()}
+
+    def save(self) -> None:
+        """Write the state of the run, all or nothing."""
+        state = {
+            "settings": asdict(self.settings),
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "heads": self.heads.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        torch.save(state, self.folder / "state.writing")
+        (self.folder / "state.writing").replace(self.folder / "state.pt")
+
+    def resume(self) -> bool:
+        """Go on from the folder's state; False where there is none.
+
+        Raises ValueError if it was made with other settings.
+        """
+        if not (self.folder / "state.pt").is_file():
+            return False
+        state = torch.load(self.folder / "state.pt", weights_only=True)
+        if state["settings"] != asdict(self.settings):
+            raise ValueError(
+                f"{self.folder}: made with other settings, remove it: {state['settings']}"
+            )
+        self.step = state["step"]
+        self.model.load_state_dict(state["model"])
+        self.heads.load_state_dict(state["heads"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        return True
+
+
+def train(course: Course, minutes: float) -> bool:
+    """Train to the end or until ``minutes`` have passed; True at the end."""
+    begun, mean = time.monotonic(), dict[str, float]()
+    first = course.step
+    while course.step < course.settings.steps:
+        for name, value in course.update().items():
+            mean[name] = value if name not in mean else 0.97 * mean[name] + 0.03 * value
+        passed = time.monotonic() - begun
+        if course.step % REPORT_EVERY == 0:
+            left = passed / (course.step - first) * (course.settings.steps - course.step)
+            row = {"step": course.step, "k": lesson(course.settings, course.step).k}
+            row |= {name: round(value, 3) for name, value in mean.items()}
+            words = " ".join(f"{name} {value}" for name, value in row.items())
+            print(f"{words}  ({passed / 60:.1f} min, {left / 60:.1f} left)", flush=True)
+            with (course.folder / "log.jsonl").open("a", encoding="utf-8") as log:
+                log.write(json.dumps(row) + "\n")
+        if course.step % 200 == 0 or passed > minutes * 60:
+            course.save()
+        if passed > minutes * 60:
+            return False
+    course.save()
+    return True
+
+
+def export(course: Course, target: Path) -> None:
+    """Write weights in 16 bit and the tokenizer, as ``from_pretrained`` reads them."""
+    target.mkdir(parents=True, exist_ok=True)
+    half = new_model(course.tokenizer, course.settings.seed)
+    half.load_state_dict(course.model.state_dict())
+    half.to(torch.bfloat16).save_pretrained(target)
+    course.tokenizer.save_pretrained(target)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.tiny.build_verifier", description=__doc__
+    )
+    parser.add_argument("--out", type=Path, default=HERE / "verifier", help="where the model goes")
+    parser.add_argument("--work", type=Path, default=Path("runs/tiny-verifier"), help="state, log")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after; resumable")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--steps", type=int, default=Settings.steps)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--items", type=int, default=1000, help="held-out items to measure with")
+    parser.add_argument("--evaluate", action="store_true", help="only measure the model in --out")
+    parser.add_argument("--export", action="store_true", help="only write the state as a model")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    settings = Settings(steps=arguments.steps, seed=arguments.seed)
+    if not arguments.evaluate:
+        course = Course(settings, arguments.work)
+        resumed = course.resume()
+        if not arguments.export:
+            course.folder.mkdir(parents=True, exist_ok=True)
+            course.load_data()
+            print(f"training {settings.steps} steps from {course.step if resumed else 0}")
+            if not train(course, arguments.minutes):
+                print("stopped; the same command goes on")
+                return
+        export(course, arguments.out)
+    figures: dict[str, Any] = measure(arguments.out, arguments.items)
+    print(json.dumps(figures, indent=1))
+    (arguments.out / "README.md").write_text(model_card(figures), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
