@@ -57,28 +57,30 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool) -> tu
     return _math(q, k, v, scale, causal=causal)
 
 
-def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> Tensor:
-    """Attention over the union of two disjoint sets of keys.
+def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention over the union of two disjoint sets of keys, and its log-sum-exp.
 
-    Args: outputs [..., D] over each set, and their log-sum-exps [...]. Returns: [..., D].
+    Args: outputs [..., D] over each set, and their log-sum-exps [...]. Returns: the same pair,
+    the output in the dtype of the log-sum-exps.
     """
-    weight = torch.sigmoid(lse_a - lse_b)[..., None]
-    merged = torch.lerp(out_b.to(weight.dtype), out_a.to(weight.dtype), weight)
-    return merged.to(out_a.dtype)
+    weight = torch.sigmoid(lse_b - lse_a)[..., None]
+    out = torch.lerp(out_a.to(weight.dtype), out_b.to(weight.dtype), weight)
+    return out, torch.logaddexp(lse_a, lse_b)
 
 
 @dataclass(frozen=True)
 class PackedWave:
     """One wave on the device: what the attention of every layer needs to know.
 
-    ids, positions int64 [1, N]; prefixes: (first row, last row, path of the parent); selves: per
-    bucket a slice of rows of one segment, or (rows [C*L] to gather, real rows, their places).
+    ids, positions int64 [1, N]; prefixes: (first row, last row, an ancestor of all of them), which
+    together cover the path of every row; selves: per bucket a slice of rows of one segment, or
+    (segments C, rows [C*L] to gather, the real ones among them, their places).
     """
 
     ids: Tensor
     positions: Tensor
     wave: Wave
-    prefixes: list[tuple[int, int, list[int]]]
+    prefixes: list[tuple[int, int, int]]
     selves: list[slice | tuple[int, Tensor, Tensor, Tensor]]
     kept: KeptKeys
 
@@ -96,14 +98,6 @@ class KeptKeys:
         for node, first, last in zip(wave.nodes, rows[:-1], rows[1:], strict=True):
             store[node] = (k[:, :, first:last], v[:, :, first:last])
 
-    def prefix(self, layer: int, path: list[int]) -> tuple[Tensor, Tensor]:
-        """Keys and values of a whole path, each [1, Hkv, L, D]."""
-        store = self.layers[layer]
-        if len(path) == 1:
-            return store[path[0]]
-        keys, values = zip(*(store[node] for node in path), strict=True)
-        return torch.cat(keys, dim=2), torch.cat(values, dim=2)
-
 
 def pack_wave(forest: Forest, wave: Wave, kept: KeptKeys, device: torch.device) -> PackedWave:
     """Ids, positions and segment indices of a wave as tensors."""
@@ -112,16 +106,17 @@ def pack_wave(forest: Forest, wave: Wave, kept: KeptKeys, device: torch.device) 
     ids = np.concatenate([forest.ids[node] for node in wave.nodes]).astype(np.int64)
     begins = np.array([forest.start[node] for node in wave.nodes], dtype=np.int64)
     positions = np.arange(rows[-1]) + np.repeat(begins - rows[:-1], lengths)
-    prefixes: list[tuple[int, int, list[int]]] = []
-    parents = [forest.parent[node] for node in wave.nodes]
-    for number, parent in enumerate(parents):
+    prefixes: list[tuple[int, int, int]] = []
+    open_at: dict[int, int] = {}  # ancestor → its entry; rows of one ancestor are adjacent
+    for number, node in enumerate(wave.nodes):
         first, last = int(rows[number]), int(rows[number + 1])
-        if parent < 0:
-            continue
-        if prefixes and number and parents[number - 1] == parent:
-            prefixes[-1] = (prefixes[-1][0], last, prefixes[-1][2])
-        else:
-            prefixes.append((first, last, forest.path(parent)))
+        for ancestor in forest.path(node)[:-1]:
+            entry = open_at.get(ancestor)
+            if entry is None:
+                open_at[ancestor] = len(prefixes)
+                prefixes.append((first, last, ancestor))
+            else:
+                prefixes[entry] = (prefixes[entry][0], last, ancestor)
     selves: list[slice | tuple[int, Tensor, Tensor, Tensor]] = []
     for bucket in buckets(lengths):
         if len(bucket) == 1:
@@ -153,9 +148,12 @@ def pack_wave(forest: Forest, wave: Wave, kept: KeptKeys, device: torch.device) 
 def _attend_selves(
     packed: PackedWave, q: Tensor, k: Tensor, v: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Causal attention inside each node; q [N, Hq, D], k, v [N, Hkv, D] → [N, Hq, D], [N, Hq]."""
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    """Causal attention inside each node, in float32 or better.
+
+    Args: q [N, Hq, D]; k, v [N, Hkv, D]. Returns: output [N, Hq, D] and log-sum-exp [N, Hq].
+    """
     exact = torch.promote_types(q.dtype, torch.float32)
+    out = torch.empty(q.shape, dtype=exact, device=q.device)
     lse = torch.empty(q.shape[:2], dtype=exact, device=q.device)
     for part in packed.selves:
         if isinstance(part, slice):
@@ -169,7 +167,7 @@ def _attend_selves(
             for x in (q, k, v)
         )
         o, s = attend(qs, ks, vs, scale, causal=True)
-        out.index_copy_(0, rows, o.transpose(1, 2).flatten(0, 1).index_select(0, places))
+        out.index_copy_(0, rows, o.transpose(1, 2).flatten(0, 1).index_select(0, places).to(exact))
         lse.index_copy_(0, rows, s.transpose(1, 2).flatten(0, 1).index_select(0, places).to(exact))
     return out, lse
 
@@ -200,16 +198,16 @@ def prefix_attention(
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     n_kv, group = k.shape[1], q.shape[1] // k.shape[1]
     out, lse = _attend_selves(packed, q, k, v, scale)
-    for first, last, path in packed.prefixes:
-        keys, values = packed.kept.prefix(layer, path)
-        # The rows of all siblings and all query heads of a KV head become one long query.
+    for first, last, ancestor in packed.prefixes:
+        keys, values = packed.kept.layers[layer][ancestor]
+        # The rows of all descendants and all query heads of a KV head become one long query.
         rows = last - first
         folded = q[first:last].reshape(rows, n_kv, group, -1).permute(1, 2, 0, 3)
         o, s = attend(folded.flatten(1, 2)[None], keys, values, scale, causal=False)
         o = o.reshape(n_kv, group, rows, -1).permute(2, 0, 1, 3).flatten(1, 2)
         s = s.reshape(n_kv, group, rows).permute(2, 0, 1).flatten(1, 2)
-        out[first:last] = merge(o, s, out[first:last], lse[first:last])
-    return out[None], None
+        out[first:last], lse[first:last] = merge(out[first:last], lse[first:last], o, s)
+    return out[None].to(query.dtype), None
 
 
 def register() -> None:

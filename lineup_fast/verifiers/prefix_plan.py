@@ -59,7 +59,7 @@ class Forest:
 class Wave:
     """Nodes computed in one forward pass, packed one after the other.
 
-    nodes in packing order, siblings adjacent; offsets int64 [n+1]: rows of each; keep: whether
+    nodes in packing order, by path; offsets int64 [n+1]: rows of each; keep: whether
     later waves read the keys and values of these nodes.
     """
 
@@ -139,9 +139,9 @@ def build_forest(trees: Sequence[PromptTree]) -> Forest:
     return forest
 
 
-def _packed(forest: Forest, nodes: list[int], chunk_tokens: int, *, keep: bool) -> Iterator[Wave]:
-    """The nodes, siblings adjacent, cut into waves of at most ``chunk_tokens`` rows if possible."""
-    nodes = sorted(nodes, key=lambda node: (forest.parent[node], node))
+def packed(forest: Forest, nodes: list[int], chunk_tokens: int, *, keep: bool) -> Iterator[Wave]:
+    """The nodes in order of their paths, cut into waves of at most ``chunk_tokens`` rows."""
+    nodes = sorted(nodes, key=forest.path)  # descendants of a node become adjacent
     chunk: list[int] = []
     rows = [0]
     for node in nodes:
@@ -155,8 +155,8 @@ def _packed(forest: Forest, nodes: list[int], chunk_tokens: int, *, keep: bool) 
         yield Wave(chunk, np.array(rows, dtype=np.int64), keep)
 
 
-def waves(forest: Forest, chunk_tokens: int) -> Iterator[Wave]:
-    """Inner nodes level by level, then every leaf."""
+def waves(forest: Forest, chunk_tokens: int, *, keep_leaves: bool = False) -> Iterator[Wave]:
+    """Inner nodes level by level, then every leaf; ``keep_leaves`` where replies will follow."""
     inner = {parent for parent in forest.parent if parent >= 0}
     level: dict[int, list[int]] = {}
     depth = [0] * len(forest.ids)
@@ -168,8 +168,20 @@ def waves(forest: Forest, chunk_tokens: int) -> Iterator[Wave]:
         else:
             leaves.append(node)
     for number in sorted(level):
-        yield from _packed(forest, level[number], chunk_tokens, keep=True)
-    yield from _packed(forest, leaves, chunk_tokens, keep=False)
+        yield from packed(forest, level[number], chunk_tokens, keep=True)
+    yield from packed(forest, leaves, chunk_tokens, keep=keep_leaves)
+
+
+def grow(forest: Forest, parents: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    """Append one node of one token behind each parent; returns the new nodes."""
+    nodes = []
+    for parent, token in zip(parents, tokens, strict=True):
+        nodes.append(len(forest.ids))
+        forest.start.append(forest.start[parent] + len(forest.ids[parent]))
+        forest.ids.append(np.array([token], dtype=np.int32))
+        forest.parent.append(parent)
+        forest.tree.append(forest.tree[parent])
+    return nodes
 
 
 def buckets(lengths: npt.NDArray[np.int64]) -> list[list[int]]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from lineup_fast.kernels import prompt_tree
-from lineup_fast.verifiers import prefix_attention
 from lineup_fast.verifiers.base import (
     MAX_REPLY_TOKENS,
     LabelTokens,
@@ -21,10 +20,11 @@ from lineup_fast.verifiers.base import (
     prompt_lengths,
     withhold_too_long,
 )
-from lineup_fast.verifiers.prefix_plan import batches, build_forest, waves
+from lineup_fast.verifiers.prefix_engine import PrefixEngine
+from lineup_fast.verifiers.prefix_plan import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -45,7 +45,6 @@ SHARED_ARCHITECTURES = (
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 CHECK_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}  # of label logits, start-up check
 HALF_TOLERANCE = 1.0  # half precision is not batch invariant: only gross errors show
-HEAD_ROWS = 64  # answer positions that go through the LM head at once
 
 
 class TransformersVerifier:
@@ -83,7 +82,7 @@ class TransformersVerifier:
         self._device = self.model.get_input_embeddings().weight.device
         self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self._window = _sliding_window(config)
-        self._chunk_tokens = chunk_tokens
+        self._engine = PrefixEngine(self.model, self._logits, self._device, chunk_tokens)
         self._kept_tokens = max(1, kv_bytes // _kv_bytes_per_token(self.model))
         self._lock = threading.Lock()  # the attention implementation is a field of the model
         self._warned_window = False
@@ -131,29 +130,32 @@ class TransformersVerifier:
         max_new_tokens: int = MAX_REPLY_TOKENS,
         groups: Sequence[QuestionGroup] | None = None,
     ) -> list[TreeReplies]:
-        """Greedy replies, one prompt after the other with the model's own cache."""
+        """Greedy replies to every question, special tokens removed."""
         del groups
-        kept, reasons = self._admitted(trees)
-        results = []
-        with self._lock, torch.inference_mode(), self._attention("sdpa"):
-            for tree, reason in zip(kept, reasons, strict=True):
-                texts: list[list[str | None]] = []
-                for caption, row in enumerate(tree.questions.tolist()):
-                    texts.append(
-                        [
-                            self._reply(tree.prompt(caption, position), max_new_tokens)
-                            if node >= 0
-                            else None
-                            for position, node in enumerate(row)
-                        ]
-                    )
-                tokens = int(prompt_lengths(tree).sum())
-                results.append(TreeReplies(texts, reason, tokens, tokens))
+        kept, reasons = self._admitted(trees, max_new_tokens)
+        results: list[TreeReplies] = []
+        with self._lock, torch.inference_mode():
+            for run in batches(kept, self._kept_tokens):
+                part = [kept[number] for number in run]
+                if self.shared and self._fits_window(part, max_new_tokens):
+                    replies, prefilled = self._engine.greedy(part, max_new_tokens, self._ends())
+                else:
+                    replies, prefilled = self._plain_replies(part, max_new_tokens)
+                for number, rows, computed in zip(run, replies, prefilled, strict=True):
+                    texts = [
+                        [self.encoder.decode(ids) if ids else None for ids in row] for row in rows
+                    ]
+                    naive = int(prompt_lengths(kept[number]).sum())
+                    results.append(TreeReplies(texts, reasons[number], computed, naive))
         return results
 
     def _admitted(
-        self, trees: Sequence[PromptTree]
+        self, trees: Sequence[PromptTree], new_tokens: int = 0
     ) -> tuple[list[PromptTree], list[list[str | None]]]:
+        """Trees without the captions that do not fit, and the reasons."""
+        limit = self.max_prompt_tokens
+        if limit is not None:
+            limit -= new_tokens
         for tree in trees:
             low, high = int(tree.ids.min()), int(tree.ids.max())
             if low < 0 or high >= self.n_vocabulary:
@@ -161,12 +163,12 @@ class TransformersVerifier:
                     f"ids: expected 0 to {self.n_vocabulary - 1}, the verifier's vocabulary, "
                     f"got {low} to {high}"
                 )
-        pairs = [withhold_too_long(tree, self.max_prompt_tokens) for tree in trees]
+        pairs = [withhold_too_long(tree, limit) for tree in trees]
         return [tree for tree, _ in pairs], [reason for _, reason in pairs]
 
-    def _fits_window(self, trees: Sequence[PromptTree]) -> bool:
+    def _fits_window(self, trees: Sequence[PromptTree], new_tokens: int = 0) -> bool:
         """Whether no sliding window bites: only then are shared prefixes exact."""
-        longest = max(int(prompt_lengths(tree).max()) for tree in trees)
+        longest = max(int(prompt_lengths(tree).max()) for tree in trees) + new_tokens
         if self._window is None or longest <= self._window:
             return True
         if not self._warned_window:
@@ -180,22 +182,9 @@ class TransformersVerifier:
             )
         return False
 
-    @contextmanager
-    def _attention(self, implementation: str) -> Iterator[None]:
-        """Run the model with another attention for a while; set on the configs directly."""
-        before = self._config._attn_implementation
-        try:
-            self._config._attn_implementation = implementation
-            yield
-        finally:
-            self._config._attn_implementation = before
-
-    def _label_logprobs(self, hidden: Tensor, table: Tensor) -> Tensor:
-        """Label log-probabilities [n, K] at the given hidden states [n, H]."""
-        logits = self.model.get_output_embeddings()(hidden)
-        return _of_labels(self._capped(logits), table)
-
-    def _capped(self, logits: Tensor) -> Tensor:
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocabulary] at hidden states [n, H]."""
+        logits: Tensor = self.model.get_output_embeddings()(hidden)
         if self._softcap is None:
             return logits
         return torch.tanh(logits / self._softcap) * self._softcap
@@ -204,60 +193,49 @@ class TransformersVerifier:
         self, trees: Sequence[PromptTree], table: Tensor
     ) -> tuple[list[np.ndarray], list[int]]:
         """[G, K, K] per tree, every distinct prefix of all trees computed once."""
-        forest = build_forest(trees)
-        asked = np.zeros(len(forest.ids), dtype=bool)
-        for questions in forest.questions:
-            asked[questions[questions >= 0]] = True
-        answers = np.full((len(forest.ids) + 1, len(table)), np.nan, dtype=np.float32)
-        kept = prefix_attention.KeptKeys()
-        with self._attention(prefix_attention.NAME):
-            for wave in waves(forest, self._chunk_tokens):
-                packed = prefix_attention.pack_wave(forest, wave, kept, self._device)
-                hidden = self.model.get_decoder()(
-                    input_ids=packed.ids,
-                    position_ids=packed.positions,
-                    use_cache=False,
-                    lineup_wave=packed,
-                ).last_hidden_state[0]
-                nodes = np.array(wave.nodes)
-                wanted = asked[nodes]
-                ends = torch.from_numpy(wave.offsets[1:][wanted] - 1).to(self._device)
-                for at, rows in zip(
-                    np.array_split(nodes[wanted], -(-int(wanted.sum()) // HEAD_ROWS) or 1),
-                    torch.tensor_split(ends, -(-int(wanted.sum()) // HEAD_ROWS) or 1),
-                    strict=True,
-                ):
-                    if len(at):
-                        answers[at] = self._label_logprobs(hidden[rows], table).cpu().numpy()
-        return [answers[questions] for questions in forest.questions], forest.prefilled(len(trees))
+        return self._engine.at_ends(trees, lambda logits: _of_labels(logits, table), len(table))
 
     def _plain_labels(
         self, trees: Sequence[PromptTree], table: Tensor
     ) -> tuple[list[np.ndarray], list[int]]:
         """[G, K, K] per tree, one whole prompt at a time with stock attention and no cache."""
         answers = []
-        with self._attention("sdpa"):
-            for tree in trees:
-                answer = np.full((*tree.questions.shape, len(table)), np.nan, dtype=np.float32)
-                for caption, position in np.argwhere(tree.questions >= 0).tolist():
-                    ids = torch.from_numpy(tree.prompt(caption, position).astype(np.int64))
-                    logits = self.model(
-                        input_ids=ids[None].to(self._device), use_cache=False, logits_to_keep=1
-                    ).logits[0, -1:]
-                    answer[caption, position] = _of_labels(logits, table)[0].cpu().numpy()
-                answers.append(answer)
+        for tree in trees:
+            answer = np.full((*tree.questions.shape, len(table)), np.nan, dtype=np.float32)
+            for caption, position in np.argwhere(tree.questions >= 0).tolist():
+                ids = torch.from_numpy(tree.prompt(caption, position).astype(np.int64))
+                logits = self.model(
+                    input_ids=ids[None].to(self._device), use_cache=False, logits_to_keep=1
+                ).logits[0, -1:]
+                answer[caption, position] = _of_labels(logits, table)[0].cpu().numpy()
+            answers.append(answer)
         return answers, [int(prompt_lengths(tree).sum()) for tree in trees]
 
-    def _reply(self, prompt: np.ndarray, max_new_tokens: int) -> str:
-        ids = torch.from_numpy(prompt.astype(np.int64))[None].to(self._device)
-        out = self.model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            pad_token_id=self.encoder.pad_id,
-        )
-        return str(self.encoder.decode(out[0, ids.shape[1] :].tolist()))
+    def _plain_replies(
+        self, trees: Sequence[PromptTree], max_new_tokens: int
+    ) -> tuple[list[list[list[list[int]]]], list[int]]:
+        """Greedy ids [tree][G][K][n], one prompt after the other with the model's own loop."""
+        replies = []
+        for tree in trees:
+            rows: list[list[list[int]]] = [[[] for _ in row] for row in tree.questions]
+            for caption, position in np.argwhere(tree.questions >= 0).tolist():
+                ids = torch.from_numpy(tree.prompt(caption, position).astype(np.int64))
+                ids = ids[None].to(self._device)
+                out = self.model.generate(
+                    input_ids=ids,
+                    attention_mask=torch.ones_like(ids),
+                    max_new_tokens=max_new_tokens,
+                    do_sample=False,
+                    pad_token_id=self.encoder.pad_id,
+                )
+                rows[caption][position] = out[0, ids.shape[1] :].tolist()
+            replies.append(rows)
+        return replies, [int(prompt_lengths(tree).sum()) for tree in trees]
+
+    def _ends(self) -> set[int]:
+        """Ids that end a reply."""
+        ends = self.model.generation_config.eos_token_id
+        return {int(end) for end in np.atleast_1d([] if ends is None else ends)}
 
     def _can_share(self) -> bool:
         """Whether the shared path gives this model's own logits; says why not in a log line."""
@@ -275,7 +253,6 @@ class TransformersVerifier:
         elif kinds & set(LENGTH_DEPENDENT_ROPE):
             reason = "its rotary angles depend on the length"
         else:
-            prefix_attention.register()
             gap = self._check_shared()
             weight = self.model.get_input_embeddings().weight
             if not gap <= CHECK_TOLERANCE.get(weight.dtype, HALF_TOLERANCE):
@@ -315,9 +292,9 @@ def _load_model(model: Any, device: str, dtype: str) -> Any:
     if not hasattr(model, "config"):
         from transformers import AutoModelForCausalLM
 
-        if not hasattr(torch, dtype):
+        if not isinstance(getattr(torch, dtype, None), torch.dtype):
             raise ValueError(f"dtype: expected a torch dtype such as float32, got {dtype!r}")
-        model = AutoModelForCausalLM.from_pretrained(str(model), dtype=getattr(torch, dtype))
+        model = _from_pretrained(AutoModelForCausalLM, model, dtype=getattr(torch, dtype))
         model = model.to(device)
     return model.eval().requires_grad_(False)
 
@@ -327,7 +304,24 @@ def _load_tokenizer(model: Any) -> Any:
         raise ValueError("tokenizer: expected a fast tokenizer beside a loaded model, got None")
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(str(model))
+    return _from_pretrained(AutoTokenizer, model)
+
+
+def _from_pretrained(kind: Any, name: Any, **options: Any) -> Any:
+    from transformers.utils import logging as library
+
+    shown = library.is_progress_bar_enabled()
+    if not sys.stderr.isatty():
+        library.disable_progress_bar()
+    try:
+        return kind.from_pretrained(str(name), **options)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"verifier: expected a folder or hub id of a model, got {str(name)!r} ({error})"
+        ) from error
+    finally:
+        if shown:
+            library.enable_progress_bar()
 
 
 def _sliding_window(config: Any) -> int | None:
