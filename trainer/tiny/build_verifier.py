@@ -43,7 +43,7 @@ REPORT_EVERY = 20
 class Settings:
     """What decides the weights, besides torch's version and the number of threads."""
 
-    steps: int = 6000
+    steps: int = 3600
     seed: int = 0
     sets: int = 8  # of 24 steps; twice as many of 12, which cost the same
     captions: int = 8
@@ -51,8 +51,8 @@ class Settings:
     other_lr: float = 3e-3
     warmup: int = 100
     real: float = 0.6
-    near: float = 0.10  # shares of the run: look-alikes from here on
-    noisy: float = 0.30  # full noise from here on
+    near: float = 0.07  # shares of the run: look-alikes from here on
+    noisy: float = 0.25  # full noise from here on
 
 
 def lesson(settings: Settings, step: int) -> data.Lesson:

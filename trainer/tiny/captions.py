@@ -274,7 +274,9 @@ def join(told: Sequence[str], rng: np.random.Generator, style: int | None = None
         return ""
     if style == 0:
         return ". ".join(phrase[:1].upper() + phrase[1:] for phrase in told) + "."
-    text = (", " if style == 1 else "; ").join(told)
+    # After a comma a phrase that begins with a number would read as part of the run before it.
+    commas = style == 1 and not any(phrase[:1].isdigit() for phrase in told)
+    text = (", " if commas else "; ").join(told)
     return text[:1].upper() + text[1:] + "."
 
 
@@ -340,11 +342,14 @@ def readout_told(
     noise: float = 0.0,
     step_noise: float = 0.0,
 ) -> Told:
-    """Return single values at ``count`` steps, or a run of them, with the step of every number."""
+    """Return values only, with the step of every number: ``count`` single ones, or long runs."""
     teller = _Teller(series, rng, noise, step_noise, None)
-    if rng.random() < 0.5:
+    form, longest = rng.random(), min(2 * count, len(series))
+    if form < 0.5:
         return _join(_tell(teller, ["selected"], count, 1), rng)
-    return _join(_tell(teller, ["run", "run"], 0, max(2, count // 2)), rng)
+    if form < 0.75:
+        return _join(_tell(teller, ["run", "run"], 0, max(2, longest // 2)), rng)
+    return _join(_tell(teller, [str(rng.choice(("start", "run", "end")))], 0, longest), rng)
 
 
 def vague(series: NDArray[np.float64], rng: np.random.Generator) -> str:
