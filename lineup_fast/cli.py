@@ -229,7 +229,9 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_doctor, add_index, add
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole parser; building it imports no command's module."""
-    parser = argparse.ArgumentParser(prog="lineup-fast", description=lineup_fast.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="lineup-fast", description=(lineup_fast.__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--version", action="version", version=lineup_fast.__version__)
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is being done")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
