@@ -24,8 +24,7 @@ SPECIAL = (PAD, "<|im_start|>", END, "<|vision_start|>", "<|vision_end|>", "<|im
 LETTERS = "ABCDEFGHIJKL"
 
 SYSTEM = (
-    "You match a written description to the time series it describes and answer with "
-    "one letter."
+    "You match a written description to the time series it describes and answer with one letter."
 )
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
