@@ -170,7 +170,8 @@ class IdentificationReward:
         if policy_tokenizer is not None:
             vocabulary = sorted(set(policy_tokenizer.get_vocab().values()))
             texts = policy_tokenizer.batch_decode([[token] for token in vocabulary])
-            ratio = max(ratio, *map(len, self.builder.caption_ids(texts)))
+            pieces = self.builder.encoder.encode_captions([text for text in texts if text])
+            ratio = max(ratio, *map(len, pieces))
         rows = max(self._longest_row(length) for length in self.corpus.lengths)
         longest = self.builder.fixed_tokens() + self.recipe.k * rows
         longest += int(np.ceil(ratio * max_new_tokens))
