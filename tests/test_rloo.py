@@ -12,7 +12,6 @@ from random_vlm import byte_tokenizer, random_captioner, random_images, random_m
 from scripted_run import FewSeries, ScriptedReward, settings, vowels
 from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
-from trainer.config import RlooConfig, load_preset
 from trainer.console import Console
 from trainer.optim import Schedule
 from trainer.policy import Captioner
@@ -198,14 +197,3 @@ def test_invalid_captions_are_counted_and_left_out(model_folder: Path, tmp_path:
     assert row["reward"] == 1.0  # a failure is no reward of 0
     assert row["frac_reward_zero_std"] == 1.0
     assert row["grad_norm"] == 0.0
-
-
-def test_presets_load_and_unknown_keys_are_refused(tmp_path: Path) -> None:
-    assert load_preset("paper").charts == RlooConfig().charts == 32
-    assert load_preset("tiny-cpu").layout == "candidates_first"
-    assert load_preset("one-gpu").group_size == 8
-    (tmp_path / "mine.toml").write_text("lrr = 1.0\n")
-    with pytest.raises(ValueError, match="lrr"):
-        load_preset(str(tmp_path / "mine.toml"))
-    with pytest.raises(ValueError, match="captions_per_update"):
-        RlooConfig(captions_per_update=100)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lineup_fast.charts import STYLES
 from lineup_fast.prompts import CAPTION_PROMPT, Recipe
 
 PRESETS = Path(__file__).parent / "presets"
@@ -133,6 +134,8 @@ class RlooConfig:
                 f"captions_per_update: expected a multiple of {self.group_size} that divides "
                 f"{total}, got {per_update}"
             )
+        if self.chart_style not in STYLES:
+            raise ValueError(f"chart_style: expected {', '.join(STYLES)}, got {self.chart_style!r}")
         self.recipe()  # its own checks
 
     def recipe(self) -> Recipe:

@@ -79,7 +79,9 @@ class Console:
     def say(self, text: str) -> None:
         """One line that stays."""
         if self._enabled:
-            self._rich.print(text, markup=False, highlight=False)
+            from rich.text import Text
+
+            self._rich.print(Text(text))
 
     def _table(self) -> Any:
         from rich.progress_bar import ProgressBar
