@@ -230,7 +230,10 @@ def train(course: Course, minutes: float) -> bool:
         passed = time.monotonic() - begun
         if course.step % REPORT_EVERY == 0:
             left = passed / (course.step - first) * (course.settings.steps - course.step)
-            row = {"step": course.step, "k": lesson(course.settings, course.step).k}
+            row: dict[str, float] = {
+                "step": course.step,
+                "k": lesson(course.settings, course.step).k,
+            }
             row |= {name: round(value, 3) for name, value in mean.items()}
             words = " ".join(f"{name} {value}" for name, value in row.items())
             print(f"{words}  ({passed / 60:.1f} min, {left / 60:.1f} left)", flush=True)

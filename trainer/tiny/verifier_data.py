@@ -149,7 +149,7 @@ def facts(sets: Ints) -> NDArray[np.float64]:
 
 def draw_sets(pool: Pool, count: int, lesson: Lesson, rng: np.random.Generator) -> Ints:
     """Return i64[count,K,T]: a random series with look-alikes (or random ones), in random order."""
-    sets = []
+    sets: list[NDArray[Any]] = []
     while len(sets) < count:
         anchor = int(rng.integers(len(pool.series)))
         near = pool.near[anchor]
