@@ -308,6 +308,7 @@ def test_merged_parts_equal_one_softmax(dtype: torch.dtype) -> None:
         fused = attend(q, k, v, 0.3, causal=causal)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("lineup_fast.verifiers.prefix_attention._CPU_DTYPES", ())
+            patch.setattr("lineup_fast.verifiers.prefix_attention.MATH_SCORES", 2 * 4 * 9 * 4)
             formula = attend(q, k, v, 0.3, causal=causal)
         torch.testing.assert_close(fused[0], formula[0], atol=tolerance, rtol=0)
         torch.testing.assert_close(fused[1], formula[1], atol=tolerance, rtol=0, check_dtype=False)

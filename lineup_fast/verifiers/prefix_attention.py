@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lineup_fast.verifiers.prefix_plan import Forest, Wave
 
 NAME = "lineup_prefix"
+MATH_SCORES = 1 << 27  # attention scores held at once where no fused kernel returns its log-sum-exp
 _CPU_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _cpu_flash: Callable[..., tuple[Tensor, Tensor]] = (
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -31,18 +32,23 @@ _cpu_flash: Callable[..., tuple[Tensor, Tensor]] = (
 
 
 def _math(q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """The formula itself, in float32 or better."""
+    """The formula itself, in float32 or better, a bounded number of scores at a time."""
     exact = torch.promote_types(q.dtype, torch.float32)
     if q.shape[1] != k.shape[1]:
         repeats = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-    scores = (q.to(exact) @ k.to(exact).transpose(-1, -2)) * scale
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(hidden, float("-inf"))
-    lse = torch.logsumexp(scores, dim=-1)
-    out = torch.exp(scores - lse[..., None]) @ v.to(exact)
-    return out.to(q.dtype), lse
+    k, v = k.to(exact), v.to(exact)
+    step = max(1, MATH_SCORES // (q.shape[0] * q.shape[1] * k.shape[2]))
+    outs, lses = [], []
+    for start in range(0, q.shape[2], step):
+        part = q[:, :, start : start + step].to(exact)
+        scores = (part @ k.transpose(-1, -2)) * scale
+        if causal:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
+            scores = scores.masked_fill(hidden.triu(start + 1), float("-inf"))
+        lses.append(torch.logsumexp(scores, dim=-1))
+        outs.append((torch.exp(scores - lses[-1][..., None]) @ v).to(q.dtype))
+    return torch.cat(outs, dim=2), torch.cat(lses, dim=2)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
