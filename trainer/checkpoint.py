@@ -78,7 +78,9 @@ def load(path: Path, captioner: Captioner, optimizer: torch.optim.AdamW) -> Coun
     for name, parameter in captioner.model.named_parameters():
         if f"step.{name}" in tensors:
             state = {kind: tensors[f"{kind}.{name}"].to(parameter.device) for kind in _MOMENTS}
-            optimizer.state[parameter] = {"step": tensors[f"step.{name}"], **state}
+            # the fused optimizer keeps its counters where the weights are
+            count = tensors[f"step.{name}"].to(parameter.device)
+            optimizer.state[parameter] = {"step": count, **state}
     return Counters(**json.loads((path / _STATE).read_text(encoding="utf-8")))
 
 
@@ -87,4 +89,6 @@ def prune(checkpoints: Path, keep_last: int, best: int | None) -> None:
     found = steps(checkpoints)
     for step in found[:-keep_last]:
         if step != best:
-            shutil.rmtree(folder(checkpoints, step))
+            doomed = checkpoints / f".partial-old-{step:06d}"
+            folder(checkpoints, step).rename(doomed)  # killed here, no half checkpoint has a name
+            shutil.rmtree(doomed)

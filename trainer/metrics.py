@@ -41,8 +41,15 @@ def step_metrics(
         "lineup/invalid_frac": 1.0 - mean(valid),
         "lineup/groups_unlearnable": len(groups) - len(spreads),
         "lineup/ties": int(scores.counts.get("ties", 0)),
+        "lineup/shared_frac": _shared(scores.counts),
         "lineup/unique_frac": len(set(captions.texts)) / len(captions.texts),
     }
+
+
+def _shared(counts: dict[str, int]) -> float:
+    """Share of the verifier's prompt tokens that a shared prefix saved."""
+    asked = counts.get("prompt_tokens", 0)
+    return 1.0 - counts["prefilled_tokens"] / asked if asked else 0.0
 
 
 def mean(values: NDArray[Any]) -> float:

@@ -250,7 +250,8 @@ class Captioner:
 
     def _embed(self, input_ids: Tensor, is_image: Tensor, prompts: Prompts) -> Tensor:
         embeds = self.model.get_input_embeddings()(input_ids)
-        vision = self.model.model.get_image_features(prompts.pixel_values, prompts.grid)
+        grid = prompts.grid.to(self.device)
+        vision = self.model.model.get_image_features(prompts.pixel_values, grid)
         features = torch.cat(vision.pooler_output).to(embeds.dtype)
         return embeds.masked_scatter(is_image[..., None], features)
 

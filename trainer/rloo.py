@@ -159,12 +159,16 @@ def train(
     if config.threads:
         torch.set_num_threads(config.threads)
     ids = corpus.ids("train")
-    if len(ids) < config.charts:
-        raise ValueError(f"corpus: expected at least {config.charts} series, got {len(ids)}")
+    val_ids = validate.fixed_ids(corpus, "val", config.n_val)
+    test_ids = validate.fixed_ids(corpus, "test", config.n_test)
+    for split, found, least in (
+        ("train", ids, config.charts), ("val", val_ids, 1), ("test", test_ids, 1)
+    ):  # fmt: skip
+        if len(found) < least:
+            raise ValueError(f"corpus: expected {least} items in {split}, got {len(found)}")
     n_steps = config.steps or max(1, int(config.epochs * (len(ids) // config.charts)))
     n_updates = config.charts * config.group_size // config.captions_per_update
     schedule = Schedule(config.lr, config.warmup_updates, n_steps * n_updates, config.lr_floor_frac)
-    val_ids = validate.fixed_ids(corpus, "val", config.n_val)
     _write_settings(folder, config, corpus)
 
     done = checkpoint.steps(folder.checkpoints)
@@ -250,7 +254,7 @@ def train(
             console.say(f"stopped at step {counts.step}; go on with --resume")
             return False
         console.note("scoring the second fixed set")
-        final = _final(config, corpus, reward, folder, best.step)
+        final = _final(config, corpus, reward, test_ids, folder, best.step)
         folder.write("final.json", final)
         console.say(
             f"second fixed set, {final['n']} items: accuracy {final['start_acc']:.3f} at the "
@@ -326,10 +330,14 @@ def _validation(
 
 
 def _final(
-    config: RlooConfig, corpus: Series, reward: Reward, folder: RunFolder, best: int
+    config: RlooConfig,
+    corpus: Series,
+    reward: Reward,
+    ids: list[str],
+    folder: RunFolder,
+    best: int,
 ) -> dict[str, Any]:
     """Start and best checkpoint on the second fixed set, which selected nothing."""
-    ids = validate.fixed_ids(corpus, "test", config.n_test)
     models = {"start": config.model, "best": config.model}
     if best > 0:
         models["best"] = str(checkpoint.folder(folder.checkpoints, best))
