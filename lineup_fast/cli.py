@@ -120,7 +120,7 @@ def add_score(commands: Subparsers) -> None:
     add("--layout", choices=("caption_first", "candidates_first"), default="caption_first")
     add("--scoring", choices=("label_logprobs", "generate", "soft"), default="label_logprobs")
     add("--decimals", default="auto", metavar="N", help="auto (from the series) or 0 to 12")
-    add("--separator", choices=(", ", ","), default=", ", help="between the values")
+    add("--separator", choices=(", ", ","), default=", ", metavar="SEP", help="', ' or ','")
     add("--seed", type=int, default=0, metavar="N", help="of the draws")
     add("--index", type=int, metavar="N", help="redraw the distractors (default: the nearest)")
     add("--device", default="cpu")
