@@ -93,7 +93,7 @@ format: $(DONE)/built  ## write the formatting that lint checks
 	$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-test: $(DONE)/core $(DONE)/data $(DONE)/debian-test lint  ## tests of the core, lint, tests of the packages
+test: $(DONE)/core $(DONE)/data $(DONE)/debian-test lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
 	$(BIN)/python -m pytest
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 
 import numpy as np
@@ -108,7 +109,8 @@ def test_template_captions_are_true_and_not_true_elsewhere() -> None:
         caption = templates.full(pair[0], rng)
         checked = check(caption, pair[0])
         assert checked.n_values >= 9, caption
-        assert checked.true_times == checked.checked_times == checked.n_times == 4, caption
+        n_times = len(re.findall(r"(?i)\bstep \d", caption))
+        assert checked.true_times == checked.checked_times == checked.n_times == n_times, caption
         own += checked.true_values
         other += check(caption, pair[1]).true_values
         named += checked.n_values

@@ -37,7 +37,8 @@ Role = Literal["time", "value", "other"]
 Kind = Literal["start", "end", "max", "min", "mean", "part", "step", "any"]
 
 _NUMBER = re.compile(
-    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,2})?(?![\w]|\.\d)"
+    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
+    r"(?:[eE][-+]?\d{1,2})?(?![\w]|\.\d)"
 )
 _ABOUT = r"(?:about|around|approximately|approx\.?|roughly|near|nearly|almost|some|~|≈)?\s*"
 _TIME_WORD = (
@@ -49,7 +50,8 @@ _TIME_BEFORE = re.compile(
 )
 _TIME_JOINER = re.compile(r"^\s*(?:and|or|to|through|until|-|–|,\s*and)\s*$", re.IGNORECASE)
 _TIME_LIST = re.compile(
-    r"\b(?:times|steps|indices|positions|points|periods|ticks|minutes|hours|days|weeks|months|years)"
+    r"\b(?:times|steps|indices|positions|points|periods|ticks"
+    r"|minutes|hours|days|weeks|months|years)"
     r"[\s\d,]*,\s*$",
     re.IGNORECASE,
 )
@@ -61,13 +63,15 @@ _AT_NUMBER = re.compile(r"^\s*(?:at|@)\s*\d", re.IGNORECASE)
 _AFTER_COUNT = re.compile(r"\bafter\s*$", re.IGNORECASE)
 _STEPS_BEHIND = re.compile(rf"^\s*{_TIME_WORD}\b", re.IGNORECASE)
 _COUNT_BEHIND = re.compile(
-    r"^\s*-?\s*(?:data\s+)?(?:points?|steps?|values?|observations?|samples?|peaks?|troughs?|dips?|cycles?|times"
+    r"^\s*-?\s*(?:data\s+)?(?:points?|steps?|values?|observations?|samples?"
+    r"|peaks?|troughs?|dips?|cycles?|times"
     r"|periods?|minutes?|hours?|days?|weeks?|months?|years?)\b",
     re.IGNORECASE,
 )
 _PERCENT_BEHIND = re.compile(r"^\s*(?:%|percent\b)", re.IGNORECASE)
 _DIFFERENCE_BEFORE = re.compile(
-    r"\b(?:by|(?:drop|rise|fall|increase|decrease|decline|gain|loss|jump|change|swing|range|amplitude|spread"
+    r"\b(?:by|(?:drop|rise|fall|increase|decrease|decline|gain|loss"
+    r"|jump|change|swing|range|amplitude|spread"
     rf"|deviation|variance|difference)\s+of)\s+{_ABOUT}$",
     re.IGNORECASE,
 )
@@ -218,7 +222,7 @@ def claims(caption: str, n_steps: int) -> tuple[list[Claim], list[TimeClaim]]:
 
 
 def _dated(caption: str, inside: list[Number]) -> dict[int, Number]:
-    """Map each value's start to the time named with it: "<value> at <t>", else "<t> … <value>"."""
+    """Map each value's start to the time named with it: "<value> at <t>" or "<t> … <value>"."""
     dated: dict[int, Number] = {}
     used: set[int] = set()
     for i, number in enumerate(inside):
