@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedTokenizerFast
 
 from lineup_fast import kernels
 from lineup_fast.encoders import ByteEncoder
@@ -19,7 +20,7 @@ from lineup_fast.verifiers.prefix_attention import attend, merge
 from lineup_fast.verifiers.prefix_plan import batches, buckets, build_forest, waves
 from lineup_fast.verifiers.transformers import TransformersVerifier
 from tests.toy_models import model
-from tests.toy_tokenizers import tokenizer
+from tests.toy_tokenizers import byte_level, tokenizer
 
 LAYOUTS = ("caption_first", "candidates_first")
 CAPTIONS = ["It rises.", "", "It falls from 9 to 1, then rests. " * 4, "x"]
@@ -382,3 +383,13 @@ def test_batches_are_bounded() -> None:
     tree, reasons = withhold_too_long(trees[0], None)
     assert tree is trees[0]
     assert reasons == [None]
+
+
+def test_a_folder_is_read_by_its_own_splitting_rules(tmp_path: Any) -> None:
+    raw = byte_level(r"\d{1,3}|\n|[^\d\n]+", ["<|end|>"])  # not those of Qwen2
+    tok = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>")
+    model("qwen2", len(tok)).save_pretrained(tmp_path)
+    tok.save_pretrained(tmp_path)
+    text = "Here are 4 candidates.\nA) [12, 345]\n"
+    expected = tok(text, add_special_tokens=False)["input_ids"]
+    assert TransformersVerifier(str(tmp_path)).encoder.encode(text)[0].tolist() == expected

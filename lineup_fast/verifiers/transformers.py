@@ -71,6 +71,8 @@ class TransformersVerifier:
         from lineup_fast.encoders import as_encoder
 
         if threads is not None:
+            if threads < 1:
+                raise ValueError(f"threads: expected at least 1, got {threads}")
             torch.set_num_threads(threads)
         self.name = str(model) if not hasattr(model, "config") else type(model).__name__
         self.model = _load_model(model, device, dtype)
@@ -292,19 +294,32 @@ def _load_model(model: Any, device: str, dtype: str) -> Any:
     if not hasattr(model, "config"):
         from transformers import AutoModelForCausalLM
 
-        if not isinstance(getattr(torch, dtype, None), torch.dtype):
+        kind = getattr(torch, dtype, None)
+        if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
             raise ValueError(f"dtype: expected a torch dtype such as float32, got {dtype!r}")
         model = _from_pretrained(AutoModelForCausalLM, model, dtype=getattr(torch, dtype))
-        model = model.to(device)
+        try:
+            model = model.to(device)
+        except (RuntimeError, AssertionError) as error:  # no such device, or no memory on it
+            raise ValueError(
+                f"device: expected one that torch has, got {device!r} ({error})"
+            ) from error
     return model.eval().requires_grad_(False)
 
 
 def _load_tokenizer(model: Any) -> Any:
     if hasattr(model, "config"):
         raise ValueError("tokenizer: expected a fast tokenizer beside a loaded model, got None")
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-    return _from_pretrained(AutoTokenizer, model)
+    # AutoTokenizer overrules a generic class by the architecture's own, whose rules of splitting
+    # replace those in tokenizer.json without a word (model type qwen2 in transformers 5.24).
+    generic = ("TokenizersBackend", "PreTrainedTokenizerFast")
+    declared = get_tokenizer_config(str(model)).get("tokenizer_class")
+    return _from_pretrained(
+        PreTrainedTokenizerFast if declared in generic else AutoTokenizer, model
+    )
 
 
 def _from_pretrained(kind: Any, name: Any, **options: Any) -> Any:
