@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from random_vlm import byte_tokenizer, random_model
 from safetensors.torch import load_file
-from scripted_run import FewSeries, ScriptedReward, settings, vowels
 
+from tests.random_vlm import byte_tokenizer, random_model
+from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from trainer import checkpoint
 from trainer.checkpoint import Counters
 from trainer.console import Console

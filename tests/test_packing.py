@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from random_vlm import random_captioner, random_images, random_model
 from torch import Tensor
 
+from tests.random_vlm import random_captioner, random_images, random_model
 from trainer.logprobs import chosen_logprobs
 from trainer.packing import (
     attention,

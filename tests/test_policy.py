@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from random_vlm import SPECIAL, byte_tokenizer, random_captioner, random_images, random_model
 
+from tests.random_vlm import SPECIAL, byte_tokenizer, random_captioner, random_images, random_model
 from trainer.decoding import SharedPrefixCache, draw
 from trainer.policy import Captioner, Prompts
 

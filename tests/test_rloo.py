@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from random_vlm import byte_tokenizer, random_captioner, random_images, random_model
-from scripted_run import FewSeries, ScriptedReward, settings, vowels
 from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
+from tests.random_vlm import byte_tokenizer, random_captioner, random_images, random_model
+from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from trainer.console import Console
 from trainer.optim import Schedule
 from trainer.policy import Captioner

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from random_vlm import random_captioner, random_images
 
+from tests.random_vlm import random_captioner, random_images
 from trainer.policy import Captioner, Prompts
 from trainer.rollout import Rollout, sample, uniforms
 
