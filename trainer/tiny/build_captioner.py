@@ -1,8 +1,9 @@
 """Build the tiny captioner: ``python -m trainer.tiny.build_captioner``.
 
-Two stages. First the image encoder learns to see: a throw-away head regresses the T values from
-the visual tokens. Then the whole model learns captions: first many read-outs of single values,
-then the mixture it ships with, which is vague or partial more often than it is informative.
+Three stages. First the image encoder learns to see: a throw-away head regresses the T values, and
+more, from the visual tokens. Then it rests, and the language model learns captions: first those
+that read out many values, then all kinds. Last it learns the mixture it ships with, which is vague
+or partial more often than it is informative.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from lineup_fast import charts, corpus
-from lineup_fast.default_data import TEST_SOURCES, default_channels
+from lineup_fast import charts
+from trainer.tiny import captioner_data as data
 from trainer.tiny import captioner_model as cm
-from trainer.tiny import captions, series, tokenizer
+from trainer.tiny import series, tokenizer
 
 Array = NDArray[np.float64]
-LENGTHS = series.LENGTHS
+LENGTHS = data.LENGTHS
 MAX_TOKENS = 48
+STAGES = ("warm", "captions", "style")
 HERE = Path(__file__).parent
 
 
@@ -45,115 +46,14 @@ class Settings:
     captions: int = 4
     lr: float = 1.5e-3
     real_frac: float = 0.5
-    mixture_from: float = 0.6  # where in the second stage the shipped mixture is reached
+    broad_from: float = 0.6  # where in the second stage the broad mixture is reached
+    style_steps: int = 400
+    style_lr: float = 5e-4
     windows: int = 20000  # real windows of the train split to draw from
 
 
-# ----------------------------------------------------------------------------------------- data
-
-
-class Charts:
-    """Generated and real series, drawn; a batch is a pure function of (seed, stage, step)."""
-
-    def __init__(self, settings: Settings) -> None:
-        real = corpus.build(
-            default_channels(),
-            lengths=LENGTHS,
-            scale=(series.LOW, series.HIGH),
-            test_sources=TEST_SOURCES,
-            sample=settings.windows,
-            seed=settings.seed,
-        )
-        self.settings = settings
-        self.real: dict[int, Array] = {}
-        rows: dict[int, list[Array]] = {length: [] for length in LENGTHS}
-        for item in real.ids("train"):
-            values = real.series(item)
-            rows[len(values)].append(values)
-        self.real = {length: np.stack(found) for length, found in rows.items()}
-
-    def draw(self, length: int, count: int, rng: np.random.Generator) -> Array:
-        """f64[count, length], a share of them real, the rest generated."""
-        n_real = round(count * self.settings.real_frac)
-        pick = rng.integers(len(self.real[length]), size=n_real)
-        made = series.generate(count - n_real, length, rng)
-        return np.concatenate([self.real[length][pick], made])
-
-
-def pixels(rows: list[Array]) -> Tensor:
-    """f32[B * patches, 1176] of the charts of series, as the trainer computes them."""
-    images = charts.render(rows, charts.TINY_STYLE, threads=1)
-    return torch.from_numpy(charts.patches(images)[0])
-
-
-def told(values: Array, rng: np.random.Generator, progress: float) -> str:
-    """A caption of the mixture: read-outs of many values early on, the shipped styles later."""
-    early, draw = rng.random() >= progress, rng.random()
-    if early and draw < 0.4:
-        return _facts(values, rng, ("selected",), selected=int(rng.integers(3, 9)))
-    if early and draw < 0.6:
-        return _facts(values, rng, ("run", "run"), run=int(rng.integers(2, 6)))
-    if early:
-        return _some(values, rng, int(rng.integers(3, 6)), run=int(rng.integers(1, 5)))
-    if draw < 0.04:
-        return captions.empty_talk(rng)
-    if draw < 0.26:
-        return captions.vague(values, rng)
-    if draw < 0.60:
-        return _some(values, rng, int(rng.integers(1, 3)), run=1)
-    if draw < 0.80:
-        return _some(values, rng, int(rng.integers(3, 5)), run=int(rng.integers(1, 4)))
-    if draw < 0.92:
-        kinds = [kind for kind in captions.KINDS if kind != "selected"]
-        return _facts(values, rng, kinds, run=3)
-    return _facts(values, rng, ("selected",), selected=int(rng.integers(3, 8)))
-
-
-def _some(values: Array, rng: np.random.Generator, count: int, run: int) -> str:
-    """``count`` kinds of facts, in their order; runs of values only where ``run`` > 1."""
-    kinds = [kind for kind in captions.KINDS if run > 1 or kind != "run"]
-    chosen = np.sort(rng.permutation(len(kinds))[:count])
-    return _facts(values, rng, [kinds[i] for i in chosen], run=run)
-
-
-def _facts(
-    values: Array, rng: np.random.Generator, kinds: Sequence[str], run: int = 1, selected: int = 1
-) -> str:
-    parts = captions.phrases(values, rng, kinds=kinds, selected=selected, run=run)
-    # Behind a run, commas between phrases could be taken for commas between values.
-    style = int(rng.integers(3)) if run == 1 else int(rng.choice((0, 2)))
-    return captions.join(parts, rng, style)
-
-
-def warm_up_targets(rows: Array, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Values [n, T], heights of the line [n, columns, 6] and facts [n, 9], all about -1..1.
-
-    Facts: means of the quarters, highest and lowest value, the steps of those, the length.
-    """
-    n, length = rows.shape
-    width = charts.TINY_STYLE.width
-    # The first and last point of the tiny chart lie 23 and 218 pixels from its left edge.
-    places = (np.arange(columns * cm.HEIGHTS) + 0.5) * width / (columns * cm.HEIGHTS)
-    at = (places - 23) / (218 - 23) * (length - 1)
-    heights = np.stack([np.interp(at, np.arange(length), row) for row in rows])
-    facts = [
-        *rows.reshape(n, 4, -1).mean(2).T,
-        rows.max(1),
-        rows.min(1),
-        rows.argmax(1) * (100 / (length - 1)),
-        rows.argmin(1) * (100 / (length - 1)),
-        np.full(n, 100.0 * (length == max(LENGTHS))),
-    ]
-    everything = rows, heights.reshape(n, columns, -1), np.stack(facts, 1)
-    values, line, told_facts = (torch.tensor(x / 50 - 1, dtype=torch.float32) for x in everything)
-    return values, line, told_facts
-
-
-# --------------------------------------------------------------------------------------- training
-
-
 class Builder:
-    """The model, its optimizer and the two stages."""
+    """The model, its optimizers and the stages."""
 
     def __init__(self, settings: Settings, work: Path, narrow: bool) -> None:
         torch.manual_seed(settings.seed)
@@ -161,10 +61,10 @@ class Builder:
         self.tokenizer = self._tokenizer()
         self.tokenizer.chat_template = tokenizer.CHAT_TEMPLATE
         self.number_ids = tokenizer.number_ids(self.tokenizer)
-        self.data = Charts(settings)
+        self.data = data.Charts(settings.windows, settings.real_frac, settings.seed)
         self.model = cm.new_model(self.tokenizer)
         sample = series.generate(64, 24, np.random.default_rng(settings.seed))
-        cm.start_weights(self.model, pixels(list(sample)), self.number_ids)
+        cm.start_weights(self.model, data.pixels(list(sample)), self.number_ids)
         style = charts.TINY_STYLE
         grid = (style.height // cm.PATCH, style.width // cm.PATCH)
         self.turn = cm.rotation(self.model.model.visual, grid)
@@ -180,7 +80,7 @@ class Builder:
         seeing = [*self.model.model.visual.parameters(), *self.heads.parameters()]
         resting = {id(parameter) for parameter in seeing}
         telling = [p for p in self.model.parameters() if id(p) not in resting]
-        self.parameters = {"warm": seeing, "captions": telling}
+        self.parameters = {"warm": seeing, "captions": telling, "style": telling}
         self.optimizers = {
             stage: torch.optim.AdamW(group, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01)
             for stage, group in self.parameters.items()
@@ -211,9 +111,14 @@ class Builder:
         return ids, positions[:, 0]
 
     def run(self) -> None:
-        """Both stages, from where the last checkpoint left off."""
+        """All stages, from where the last checkpoint left off."""
         self._load()
-        plan = {"warm": self.settings.warm_steps, "captions": self.settings.steps}
+        settings = self.settings
+        plan = {
+            "warm": settings.warm_steps,
+            "captions": settings.steps,
+            "style": settings.style_steps,
+        }
         for stage, total in plan.items():
             if stage != self.stage:
                 continue
@@ -228,22 +133,23 @@ class Builder:
                 if time.monotonic() - last_save > 60 or self.step == total:
                     self._save()
                     last_save = time.monotonic()
-            if stage == "warm":
-                self.stage, self.step, self.seconds = "captions", 0, 0.0
+            if stage != "style":
+                self.stage, self.step, self.seconds = STAGES[STAGES.index(stage) + 1], 0, 0.0
                 self._save()
 
-    def _rng(self, salt: int = 0) -> np.random.Generator:
-        return np.random.default_rng([self.settings.seed, len(self.stage), self.step, salt])
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng([self.settings.seed, STAGES.index(self.stage), self.step])
 
     def _seen(self, rows: list[Array]) -> Tensor:
-        return cm.encode(self.model.model.visual, pixels(rows), self.turn)
+        return cm.encode(self.model.model.visual, data.pixels(rows), self.turn)
 
     def _head_loss(self, seen: Tensor, drawn: dict[int, Array]) -> tuple[Tensor, float]:
         """Loss of the throw-away heads, and the mean error of the T values in units."""
         parts = seen.split([len(rows) for rows in drawn.values()])
         losses, errors = [], []
         for part, (length, rows) in zip(parts, drawn.items(), strict=True):
-            loss, error = self.heads[str(length)].loss(part, *warm_up_targets(rows, self.columns))
+            targets = data.warm_up_targets(rows, self.columns)
+            loss, error = self.heads[str(length)].loss(part, *targets)
             losses.append(loss)
             errors.append(50 * float(error))
         return torch.stack(losses).mean(), sum(errors) / len(errors)
@@ -258,27 +164,35 @@ class Builder:
         return loss
 
     def _captions_loss(self, progress: float) -> Tensor:
+        share = min(1.0, progress / self.settings.broad_from)
+        # Numbers near the right one are nearly right, less and less so as training goes on.
+        return self._told_loss({"broad": share, "reading": 1 - share}, 3.0 * (1 - progress) ** 2)
+
+    def _style_loss(self, progress: float) -> Tensor:
+        return self._told_loss({"shipped": 1.0}, 0.0)
+
+    def _told_loss(self, mixtures: dict[str, float], blur: float) -> Tensor:
         rng, count = self._rng(), self.settings.charts // len(LENGTHS)
         drawn = {length: self.data.draw(length, count, rng) for length in LENGTHS}
         rows = [row for group in drawn.values() for row in group]
-        mixture = min(1.0, progress / self.settings.mixture_from)
-        groups = [self._encoded(row, rng, mixture) for row in rows]
+        groups = [self._encoded(row, rng, mixtures) for row in rows]
         packed = cm.pack(self.prompt_ids, self.prompt_positions, groups)
         with self._autocast():
             with torch.no_grad():
                 seen = self._seen(rows)
             logits = cm.caption_logits(self.model, seen, packed)
-        # Numbers near the right one are nearly right, less and less so as training goes on.
-        spread = 3.0 * (1 - progress) ** 2 + 0.4
-        loss, number_error = caption_loss(logits, packed.targets, self.number_ids, spread)
-        self.recent.append((float(loss.detach()), number_error))
+        loss, error = caption_loss(logits, packed.targets, self.number_ids, blur + 0.4)
+        self.recent.append((float(loss.detach()), error))
         return loss
 
-    def _encoded(self, row: Array, rng: np.random.Generator, mixture: float) -> list[list[int]]:
+    def _encoded(
+        self, row: Array, rng: np.random.Generator, mixtures: dict[str, float]
+    ) -> list[list[int]]:
         """Token ids of C captions, each ended and at most MAX_TOKENS long."""
         found: list[list[int]] = []
         while len(found) < self.settings.captions:
-            text = told(row, rng, mixture)
+            mixture = str(rng.choice(list(mixtures), p=list(mixtures.values())))
+            text = data.told(row, rng, mixture)
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
             if len(ids) < MAX_TOKENS:
                 found.append([*ids, self.tokenizer.eos_token_id])
@@ -286,7 +200,10 @@ class Builder:
 
     def _update(self, loss: Tensor, step: int, total: int) -> None:
         loss.backward()
-        peak = self.settings.warm_lr if self.stage == "warm" else self.settings.lr
+        settings = self.settings
+        peak = {"warm": settings.warm_lr, "captions": settings.lr, "style": settings.style_lr}[
+            self.stage
+        ]
         shape = 0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * step / total))
         optimizer = self.optimizers[self.stage]
         for group in optimizer.param_groups:
@@ -304,7 +221,7 @@ class Builder:
         left = self.seconds / self.step * (total - self.step)
         loss, error = np.mean(self.recent, axis=0)
         self.recent.clear()
-        what = {"warm": "values read by the head", "captions": "numbers in captions"}[self.stage]
+        what = "values read by the head" if self.stage == "warm" else "numbers in captions"
         print(
             f"{self.stage:8s} {self.step:5d}/{total}  loss {loss:.3f}  {what} {error:.2f} off  "
             f"{self.seconds:.0f} s, {left:.0f} s left",
@@ -332,7 +249,8 @@ class Builder:
         self.model.load_state_dict(state["model"])
         self.heads.load_state_dict(state["heads"])
         for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
+            if name in state["optimizers"]:
+                optimizer.load_state_dict(state["optimizers"][name])
         self.stage, self.step, self.seconds = state["stage"], state["step"], state["seconds"]
         print(f"going on from {path}: {self.stage}, step {self.step}", flush=True)
 

@@ -18,12 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lineup_fast import charts, corpus
-from lineup_fast.default_data import TEST_SOURCES, default_channels
+from lineup_fast import charts
+from lineup_fast import corpus as corpora
 from trainer import rollout
 from trainer.policy import Captioner
 from trainer.tiny import captions
 from trainer.tiny.captioner_model import CAPTION_PROMPT
+from trainer.tiny.verifier_check import RECIPE, default_corpus
 
 HERE = Path(__file__).parent
 MAX_TOKENS = 48
@@ -106,16 +107,9 @@ def _compare(
     found.value_errors += [min(100.0, abs(int(number) - true)) for number, true in pairs]
 
 
-def held_out(n: int, seed: int = 0) -> tuple[corpus.Corpus, list[str]]:
-    """A corpus of the default data in the tiny set-up, and n ids of its test split."""
-    built = corpus.build(
-        default_channels(),
-        lengths=(12, 24),
-        scale=(0.0, 100.0),
-        test_sources=TEST_SOURCES,
-        sample=10 * n,
-        seed=seed,
-    )
+def held_out(n: int, seed: int = 0) -> tuple[corpora.Corpus, list[str]]:
+    """The corpus of the packaged data, and n ids of its test split: sources never trained on."""
+    built = default_corpus()
     ids = sorted(built.ids("test"))
     return built, [ids[i] for i in np.random.default_rng(seed).permutation(len(ids))[:n]]
 
@@ -160,16 +154,13 @@ def summary(told: list[list[str]], rows: list[NDArray[np.float64]]) -> dict[str,
     }
 
 
-def identified(built: corpus.Corpus, ids: list[str], told: list[list[str]], verifier: Path
+def identified(built: corpora.Corpus, ids: list[str], told: list[list[str]], verifier: Path
                ) -> dict[str, float]:  # fmt: skip
     """Accuracy of the captions [n][G], spread of the reward within a group, and the blind floor."""
-    from lineup_fast.prompts import Recipe
     from lineup_fast.rewards import IdentificationReward
     from lineup_fast.verifiers.transformers import TransformersVerifier
 
-    reward = IdentificationReward(
-        built, TransformersVerifier(verifier), Recipe(layout="candidates_first", decimals=0)
-    )
+    reward = IdentificationReward(built, TransformersVerifier(verifier), RECIPE)
     texts = [text for group in told for text in group]
     owners = [id_ for id_, group in zip(ids, told, strict=True) for _ in group]
     batch = reward.score(texts, owners)
