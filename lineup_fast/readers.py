@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,10 +110,11 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Channel], list[Refusal]]:
         kind = next((s for s in SUFFIXES if file.name.lower().endswith(s)), None)
         if kind is None:
             raise ValueError(f"{file}: expected a name ending in {', '.join(SUFFIXES)}")
-        columns, refusals = _read_file(file, kind.removesuffix(".gz"))
+        columns, refusals = _read_file(file, kind)
         channels, more = tables.channels(columns, file.name[: -len(kind)], file.name)
         return channels, refusals + more
-    if file.is_dir() or re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.lower().endswith(SUFFIXES)
+    if file.is_dir() or is_hub_id:
         columns = _read_hub(name)
         stem = file.name if file.is_dir() else name.replace("/", "--")
         return tables.channels(columns, stem, name)
@@ -122,10 +124,15 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Channel], list[Refusal]]:
 def _read_file(file: Path, kind: str) -> tuple[Columns, list[Refusal]]:
     if kind == ".parquet":
         return _read_parquet(file), []
-    with _open(file) as lines:
-        if kind == ".jsonl":
-            return _read_jsonl(lines, file.name)
-        return _read_csv(lines, file.name)
+    try:
+        with _open(file) as lines:
+            if kind.startswith(".jsonl"):
+                return _read_jsonl(lines, file.name)
+            return _read_csv(lines, file.name)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: expected UTF-8 text, got {error}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, csv.Error) as error:
+        raise ValueError(f"{file}: expected a whole {kind} file, got {error}") from None
 
 
 def _open(file: Path) -> IO[str]:
@@ -183,7 +190,7 @@ def _records(lines: IO[str]) -> Iterator[dict[str, Any] | str]:
     for line in lines:
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             yield f"not JSON: {error}"
             continue
         yield record if isinstance(record, dict) else f"expected an object, got {record!r:.40}"
@@ -196,9 +203,12 @@ def _read_parquet(file: Path) -> Columns:
         raise ImportError(
             f"{file}: Parquet needs pyarrow: pip install lineup-fast[data]"
         ) from error
-    with pyarrow.parquet.ParquetFile(file) as source:
-        names = [name for name in source.schema_arrow.names if _wanted(name)]
-        return _from_arrow(source.read(columns=names))
+    try:
+        with pyarrow.parquet.ParquetFile(file) as source:
+            names = [name for name in source.schema_arrow.names if _wanted(name)]
+            return _from_arrow(source.read(columns=names))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{file}: expected a Parquet file, got {error}") from error
 
 
 def _read_hub(name: str) -> Columns:
@@ -207,7 +217,10 @@ def _read_hub(name: str) -> Columns:
         import datasets
     except ImportError as error:
         raise ImportError(f"{name}: needs datasets: pip install lineup-fast[data]") from error
-    loaded = datasets.load_dataset(name)
+    try:
+        loaded = datasets.load_dataset(name)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise ValueError(f"{name}: expected a Hugging Face data set, got {error}") from error
     splits = list(loaded)
     if len(splits) > 1 and "train" not in splits:
         raise ValueError(f"{name}: expected a split named train, got {splits}")
@@ -223,7 +236,11 @@ def _from_arrow(table: Any) -> Columns:
     columns: Columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         kind = column.type
-        if pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind):
+        if (
+            pyarrow.types.is_floating(kind)
+            or pyarrow.types.is_integer(kind)
+            or pyarrow.types.is_decimal(kind)
+        ):
             columns[name] = column.cast("float64", safe=False).to_numpy()
         elif pyarrow.types.is_temporal(kind):
             columns[name] = np.asarray(column.to_numpy()).astype("datetime64[us]")

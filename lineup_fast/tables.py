@@ -145,7 +145,11 @@ def _parse_list(cell: Any) -> tuple[Floats | None, str]:
     """(values with NaN where one is bad, why it is bad); values None: nothing usable."""
     if isinstance(cell, str):
         cell = [part for part in re.split(r"[,\s]+", cell.strip().strip("[]")) if part]
-    if cell is None or len(cell) == 0:
+    if cell is None or (isinstance(cell, float) and np.isnan(cell)):
+        return None, "no values"
+    if not isinstance(cell, (list, tuple)):
+        return None, f"expected a list of numbers, got {cell!r:.40}"
+    if not cell:
         return None, "no values"
     values, reasons = _numbers(list(cell))
     bad = np.flatnonzero(np.isnan(values))
@@ -173,6 +177,9 @@ def _from_table(columns: Columns, stem: str, file: str) -> tuple[list[Channel], 
     numeric: dict[str, tuple[Floats, dict[int, str]]] = {}
     texts: list[str] = []
     refusals: list[Refusal] = []
+    if time and times is None:
+        reason = "times not understood: rows stay in the file's order, gaps are not seen"
+        refusals.append(Refusal(file, 0, time, reason))
     for name, cells in columns.items():
         if name == time or _is_dates(cells) or name.lower() in COUNTER_NAMES:
             continue
@@ -184,7 +191,7 @@ def _from_table(columns: Columns, stem: str, file: str) -> tuple[list[Channel], 
             row, reason = next(iter(reasons.items()), (0, "no rows"))
             refusals.append(Refusal(file, row + 1, name, f"column is not numeric: {reason}"))
     key = _id_column(columns, texts, numeric, times)
-    refusals = [refusal for refusal in refusals if refusal.column not in (key, time)]
+    refusals = [refusal for refusal in refusals if refusal.column != key]
     numeric.pop(key or "", None)
     groups = [("", np.arange(n_rows))] if key is None else _groups(columns[key])
     found: list[Channel] = []
@@ -209,9 +216,9 @@ def _numbers(cells: Any) -> tuple[Floats, dict[int, str]]:
     else:
         try:
             values = np.array(cells, dtype=np.float64)
-            if any(isinstance(cell, bool) for cell in cells):
+            if values.ndim != 1 or any(isinstance(cell, bool) for cell in cells):
                 raise TypeError
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             values = np.array([_number(cell) for cell in cells], dtype=np.float64)
     bad = ~(np.abs(values) <= MAX_MAGNITUDE)
     reasons = {int(row): _why(cells[row]) for row in np.flatnonzero(bad)}
@@ -227,6 +234,8 @@ def _number(cell: Any) -> float:
         return float(cell)
     except ValueError:
         return np.nan
+    except OverflowError:
+        return np.inf
 
 
 def _why(cell: Any) -> str:

@@ -233,3 +233,51 @@ def test_real_files(name: str) -> None:
     assert (len(channels), sum(len(c.values) for c in channels)) == SHAPES[name]
     assert refusals == []
     assert all(c.window for c in channels) == (name in ("fragments.parquet", "captions.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("latin.csv", "größe\n1\n".encode("latin-1"), "latin.csv: expected UTF-8"),
+        ("plain.csv.gz", b"a\n1\n", "plain.csv.gz: expected a whole .csv.gz file"),
+        ("cut.csv.gz", gzip.compress(b"a\n" + b"1\n" * 999)[:-9], "cut.csv.gz: expected a whole"),
+        ("text.parquet", b"a\n1\n", "text.parquet: expected a Parquet file"),
+        ("deep.jsonl", b"[" * 100_000, "deep.jsonl: expected a JSON object"),
+        ("nested.jsonl", b'{"values": [[1, 2], [3, 4]]}\n' * 3, "value 1: not a number"),
+        ("quoted.jsonl", b'{"values": ["1", "2"]}\n' * 3, "column is not numeric"),
+    ],
+)
+def test_damaged_files_are_errors_that_name_the_file(
+    tmp_path: Path, name: str, content: bytes, match: str
+) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=match):
+        read(tmp_path / name)
+
+
+def test_cells_that_are_no_list_are_refused_among_lists(tmp_path: Path) -> None:
+    rows = ['{"values": [1, 2, 3]}'] * 20
+    rows += ['{"values": 5}', '{"values": [1, 2, 1%s]}' % ("0" * 400)]
+    (tmp_path / "x.jsonl").write_text("\n".join(rows))
+    channels, refusals = read(tmp_path / "x.jsonl")
+    assert len(channels) == 21
+    assert [refusal.row for refusal in refusals] == [21, 22]
+    assert "expected a list of numbers, got 5" in refusals[0].reason
+    assert "up to 1e150, got inf" in refusals[1].reason
+
+
+def test_times_that_cannot_be_read_are_said(tmp_path: Path) -> None:
+    lines = [f"{month}/1/2020,{month * month % 7}" for month in range(1, 13)]
+    (tmp_path / "x.csv").write_text("date,v\n" + "\n".join(lines))
+    channels, refusals = read(tmp_path / "x.csv")
+    assert [channel.source for channel in channels] == ["x/v"]
+    assert [refusal.column for refusal in refusals] == ["date"]
+    assert "times not understood" in refusals[0].reason
+
+
+def test_a_missing_file_is_not_looked_up_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lineup_fast.readers._read_hub", lambda name: pytest.fail(name))
+    with pytest.raises(FileNotFoundError, match="expected a file"):
+        read("data/missing.csv")
