@@ -43,8 +43,8 @@ class _Choices:
             raise ValueError(f"lengths: expected positive numbers, got {list(self.lengths)}")
         if self.sample is not None and self.sample < 1:
             raise ValueError(f"sample: expected a positive number, got {self.sample}")
-        if self.scale is not None and not self.scale[0] < self.scale[1]:
-            raise ValueError(f"scale: expected low < high, got {self.scale}")
+        if self.scale is not None and not -1e15 <= self.scale[0] < self.scale[1] <= 1e15:
+            raise ValueError(f"scale: expected low < high within 1e15, got {self.scale}")
         if not 0 <= self.eta <= 1:
             raise ValueError(f"eta: expected 0 to 1, got {self.eta}")
         if self.overlap not in kernels.RULES:
@@ -55,7 +55,8 @@ class _Choices:
             )
         if not 2 <= self.k <= 12:
             raise ValueError(f"k: expected 2 to 12, got {self.k}")
-        if len(self.split) != 3 or min(self.split) < 0 or self.split[0] <= 0:
+        sound = len(self.split) == 3 and all(0 <= share < math.inf for share in self.split)
+        if not sound or self.split[0] <= 0:
             raise ValueError(f"split: expected three shares, train above 0, got {self.split}")
         if self.stride is not None and self.stride < 1:
             raise ValueError(f"stride: expected a positive number, got {self.stride}")
@@ -213,6 +214,7 @@ def _group(
     length = cut.values.shape[1]
     largest = float(np.abs(cut.values).max())
     decimals = max(4, 4 - math.floor(math.log10(largest))) if largest > 0 else 4
+    decimals = min(decimals, kernels.MAX_ROUNDING)
     max_run = choices.max_run(length)
     phi = kernels.features(cut.values, threads=threads)
     z = phi

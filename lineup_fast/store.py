@@ -214,10 +214,9 @@ class Corpus:
 
         Raises ValueError if the folder holds something else.
         """
-        target = Path(folder)
-        if target.exists() and not (target / "corpus.json").is_file():
-            if not target.is_dir() or any(target.iterdir()):
-                raise ValueError(f"folder: expected a new folder or a corpus, got {target}")
+        target = Path(folder).resolve()
+        check_target(target)
+        if target.is_dir() and not (target / "corpus.json").is_file():
             target.rmdir()
         fresh = target.with_name(f"{target.name}.writing-{os.getpid()}")
         fresh.mkdir(parents=True)
@@ -254,14 +253,27 @@ class Corpus:
         path = Path(folder)
         if not (path / "corpus.json").is_file():
             raise ValueError(f"folder: expected a corpus made by lineup-fast index, got {path}")
+        try:
+            corpus, fingerprint = cls._read(path)
+        except (KeyError, TypeError, AttributeError, EOFError, OSError, ValueError) as error:
+            raise ValueError(f"{path}: expected an undamaged corpus, got {error!r}") from error
+        if corpus.fingerprint != fingerprint:
+            raise ValueError(
+                f"{path}: expected fingerprint {fingerprint}, got {corpus.fingerprint}"
+            )
+        return corpus
+
+    @classmethod
+    def _read(cls, path: Path) -> tuple[Corpus, str]:
+        """The corpus in a folder, and the fingerprint that was written with it."""
         document = json.loads((path / "corpus.json").read_text(encoding="utf-8"))
         found = document["settings"].get("format")
         if found != FORMAT:
-            raise ValueError(f"{path}: expected corpus format {FORMAT}, got {found}")
+            raise ValueError(f"expected corpus format {FORMAT}, got {found}")
         groups = {}
         for text, entry in document["groups"].items():
             arrays = {
-                name: np.load(path / f"length-{text}.{name}.npy", allow_pickle=False)
+                name: np.load(path / f"length-{int(text)}.{name}.npy", allow_pickle=False)
                 for name in _ARRAYS
             }
             cut = Windows(*(arrays[name] for name in ("values", "channel", "start", "split")))
@@ -289,11 +301,7 @@ class Corpus:
                 summary["split_by"],
             ),
         )
-        if corpus.fingerprint != document["fingerprint"]:
-            raise ValueError(
-                f"{path}: expected fingerprint {document['fingerprint']}, got {corpus.fingerprint}"
-            )
-        return corpus
+        return corpus, document["fingerprint"]
 
     def _find(self, item: str) -> tuple[Group, int]:
         try:
@@ -317,6 +325,17 @@ class Corpus:
                 digest.update(f"{name}{array.shape}".encode())
                 digest.update(np.ascontiguousarray(little).tobytes())
         return digest.hexdigest()
+
+
+def check_target(folder: str | os.PathLike[str]) -> None:
+    """Raises ValueError where a corpus cannot be written: a file, a folder of other things."""
+    target = Path(folder)
+    if target.resolve() == Path.cwd():
+        raise ValueError(f"folder: expected another than the current one, got {target}")
+    if not target.exists() or (target / "corpus.json").is_file():
+        return
+    if not target.is_dir() or any(target.iterdir()):
+        raise ValueError(f"folder: expected a new folder or a corpus, got {target}")
 
 
 _ARRAYS = ("values", "channel", "start", "split", "phi", "pool")

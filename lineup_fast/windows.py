@@ -8,6 +8,7 @@ not say where in their source they come from are split by row.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -253,6 +254,7 @@ def first_of_equals(values: Floats) -> NDArray[np.intp]:
             key = kernels.format_numbers(values[row] + 0.0, PRINT_DECIMALS).encode()
         else:
             key = keys[row].tobytes()
+        key = hashlib.sha256(key).digest()  # whole rows would double the memory
         if key not in seen:
             seen.add(key)
             kept.append(row)

@@ -371,3 +371,16 @@ def test_ready_made_windows_keep_captions_and_places() -> None:
 def test_bad_arguments(bad: dict[str, Any], name: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name}: expected"):
         build(_channels(), **({"lengths": [12]} | bad))
+
+
+@pytest.mark.parametrize("damage", ["{}", "{", '{"settings": {"format": 1}}', None])
+def test_a_damaged_corpus_is_one_clear_error(
+    small: Corpus, tmp_path: Path, damage: str | None
+) -> None:
+    small.save(tmp_path / "c")
+    if damage is None:
+        (tmp_path / "c" / "length-12.phi.npy").write_bytes(b"")
+    else:
+        (tmp_path / "c" / "corpus.json").write_text(damage)
+    with pytest.raises(ValueError, match="expected an undamaged corpus"):
+        Corpus.load(tmp_path / "c")
