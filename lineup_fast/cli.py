@@ -56,7 +56,7 @@ def add_index(commands: Subparsers) -> None:
     add("--overlap", choices=("run", "window"), default="run", help="compare values or positions")
     add("--features-scale", choices=("zscore", "none"), default="zscore", help="before distances")
     add("--k", type=int, default=4, metavar="K", help="candidates of a question")
-    add("--split", type=_shares, default=(0.8, 0.1, 0.1), metavar="X,X,X", help="train, val, test")
+    add("--split", type=_shares, default=(0.8, 0.1, 0.1), metavar="X,X,X", help="train:val:test")
     add("--test-sources", type=_words, metavar="NAME,NAME", help="data sets to hold out as test")
     add("--threads", type=int, default=0, metavar="N", help="0: all cores")
     add("--dry-run", action="store_true", help="show the summary, write nothing")
@@ -64,19 +64,28 @@ def add_index(commands: Subparsers) -> None:
 
 
 def _index(args: argparse.Namespace) -> int:
-    from lineup_fast import corpus, default_data, readers
+    from lineup_fast import corpus, default_data, readers, store
 
     if not args.files and not args.default_data:
         raise ValueError("FILE: expected at least one, or --default-data")
     if not args.output and not args.dry_run:
         raise ValueError("--output: expected a folder, or --dry-run")
+    if not args.dry_run:
+        store.check_target(args.output)  # before minutes of work
     channels, refusals = default_data.read_default() if args.default_data else ([], [])
     test_sources = args.test_sources
     if args.default_data and not args.files and test_sources is None:
         test_sources = default_data.TEST_SOURCES
+    read_from: dict[str, str] = {}
     for number, file in enumerate(args.files):
         _progress(f"reading {file}", number, len(args.files))
         found, refused = readers.read(file)
+        for channel in found:
+            if not channel.window and read_from.setdefault(channel.source, file) != file:
+                raise ValueError(
+                    f"FILE: expected files of different names, got {channel.source!r} from "
+                    f"{read_from[channel.source]} and from {file}"
+                )
         channels += found
         refusals += refused
     made = corpus.build(
@@ -97,6 +106,8 @@ def _index(args: argparse.Namespace) -> int:
         progress=_progress,
     )
     print(made.summary.table())
+    if not len(made):
+        raise ValueError(f"items: expected some with {args.k - 1} neighbours or more, got none")
     if not args.dry_run:
         made.save(args.output)
         print(f"{len(made)} items in {args.output}, fingerprint {made.fingerprint[:16]}")
@@ -119,7 +130,13 @@ def add_score(commands: Subparsers) -> None:
     add("--k", type=int, default=4, metavar="K", help="candidates of a question")
     add("--layout", choices=("caption_first", "candidates_first"), default="caption_first")
     add("--scoring", choices=("label_logprobs", "generate", "soft"), default="label_logprobs")
-    add("--decimals", default="auto", metavar="N", help="auto (from the series) or 0 to 12")
+    add(
+        "--decimals",
+        type=_decimals,
+        default="auto",
+        metavar="N",
+        help="auto (from the series) or 0 to 12",
+    )
     add("--separator", choices=(", ", ","), default=", ", metavar="SEP", help="', ' or ','")
     add("--seed", type=int, default=0, metavar="N", help="of the draws")
     add("--index", type=int, metavar="N", help="redraw the distractors (default: the nearest)")
@@ -135,11 +152,13 @@ def _score(args: argparse.Namespace) -> int:
     from lineup_fast.corpus import Corpus
     from lineup_fast.prompts import Recipe
 
+    if args.output:
+        scoring.check_target(args.output)
     recipe = Recipe(
         k=args.k,
         layout=args.layout,
         scoring=args.scoring,
-        decimals="auto" if args.decimals == "auto" else int(args.decimals),
+        decimals=args.decimals,
         separator=args.separator,
     )
     pairs = scoring.read_captions(args.captions)
@@ -198,6 +217,13 @@ def _render(args: argparse.Namespace) -> int:
     return 0
 
 
+def one_line(error: Exception) -> str:
+    """What an error says, on one line."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
 def _progress(stage: str, done: int, total: int) -> None:
     """A bar on stderr, when that is a terminal."""
     if sys.stderr.isatty():
@@ -211,16 +237,32 @@ def _words(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(word) for word in _words(text)]
+    try:
+        return [int(word) for word in _words(text)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected whole numbers N,N, got {text!r}") from None
+
+
+def _decimals(text: str) -> str | int:
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected auto or 0 to 12, got {text!r}") from None
 
 
 def _pair(text: str) -> tuple[float, float]:
-    low, high = (float(word) for word in _words(text))
+    try:
+        low, high = (float(word) for word in _words(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected two numbers LOW,HIGH, got {text!r}") from None
     return low, high
 
 
 def _shares(text: str) -> tuple[float, float, float]:
-    train, val, test = (float(word) for word in _words(text))
+    try:
+        train, val, test = (float(word) for word in _words(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected three numbers X,X,X, got {text!r}") from None
     return train, val, test
 
 
@@ -249,8 +291,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = args.run(args)
     except (ValueError, OSError, ImportError) as error:
-        print(f"lineup-fast {args.command}: {error}", file=sys.stderr)
+        print(f"lineup-fast {args.command}: {one_line(error)}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"lineup-fast {args.command}: interrupted", file=sys.stderr)
+        return 130
     return status
 
 

@@ -57,12 +57,14 @@ def write(
 ) -> list[Path]:
     """Write a PNG per series into the folder, which is made; returns the paths in order."""
     target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise ValueError(f"output: expected a folder, got {target}")
     target.mkdir(parents=True, exist_ok=True)
     paths: dict[str, Path] = {}
     for batch in _batches(list(series)):
         images = charts.render([series[name] for name in batch], style, threads=threads)
         for name, image in zip(batch, images, strict=True):
-            stem = _unused(re.sub(r"[^\w.-]+", "_", name).strip("._") or "series", paths)
+            stem = _unused(re.sub(r"[^\w.-]+", "_", name).strip("._")[:100] or "series", paths)
             paths[stem] = target / f"{stem}.png"
             paths[stem].write_bytes(charts.png(image))
         progress("drawing", len(paths), len(series))

@@ -62,19 +62,19 @@ def read_captions(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
     Raises: ValueError that names the line that is not an object with the strings id and caption.
     """
     pairs = []
-    with Path(path).open(encoding="utf-8") as file:
+    with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}:{number}: expected a JSON object, got {error}") from None
             if not isinstance(row, dict) or not all(
                 isinstance(row.get(key), str) for key in ("id", "caption")
             ):
                 raise ValueError(
-                    f"{path}:{number}: expected strings id and caption, got {line!r:.80}"
+                    f"{path}:{number}: expected strings id and caption, got {row!r:.80}"
                 )
             pairs.append((row["id"], row["caption"]))
     if not pairs:
@@ -133,6 +133,13 @@ def score_captions(
     shares = np.divide(hits, asked, out=np.full(len(hits), np.nan), where=asked > 0)
     floor = float(np.mean(floors)) if floors else float("nan")
     return ScoredFile(rows, shares, floor, counts, reward.recipe.name)
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Raises ValueError where a file could not be written."""
+    target = Path(path)
+    if target.is_dir() or not target.absolute().parent.is_dir():
+        raise ValueError(f"output: expected a file in an existing folder, got {path}")
 
 
 def write_rows(path: str | os.PathLike[str], rows: Sequence[dict[str, Any]]) -> None:

@@ -94,6 +94,7 @@ def test_command_writes_rows_and_a_summary(
         ('{"id": 5, "caption": "x"}', "captions.jsonl:1: expected strings id and caption"),
         ("[1]", "captions.jsonl:1: expected strings id and caption"),
         ("{", "captions.jsonl:1: expected a JSON object"),
+        ("[" * 100_000, "captions.jsonl:1: expected a JSON object"),
         ("", "expected at least one caption, got none"),
     ],
 )
@@ -107,6 +108,31 @@ def test_bad_files_end_with_a_reason(
     )
     assert status == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["-o", "nowhere/out.jsonl"], "output: expected a file in an existing folder"),
+        (["--decimals", "many"], "expected auto or 0 to 12, got 'many'"),
+        (["--device", "abacus"], "device: expected one that torch has, got 'abacus'"),
+        (["--dtype", "int8"], "dtype: expected a torch dtype"),
+        (["--threads", "0"], "threads: expected at least 1, got 0"),
+        (["--verifier", "no/where/at/all"], "verifier: expected a folder or hub id"),
+    ],
+)
+def test_bad_flags_are_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    (item,) = Corpus.load(folder / "corpus").ids()[:1]
+    file = _write(tmp_path / "captions.jsonl", [{"id": item, "caption": "x"}])
+    arguments = ["score", str(file), "--corpus", str(folder / "corpus")]
+    try:
+        status = cli.main([*arguments, "--verifier", str(folder / "verifier"), *flags])
+    except SystemExit as error:
+        status = error.code  # argparse
+    assert status == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_no_answer_at_all_is_a_failure(
