@@ -169,7 +169,9 @@ class IdentificationReward:
         ratio = TOKENS_PER_NEW_TOKEN
         if policy_tokenizer is not None:
             vocabulary = sorted(set(policy_tokenizer.get_vocab().values()))
-            texts = policy_tokenizer.batch_decode([[token] for token in vocabulary])
+            texts = policy_tokenizer.batch_decode(
+                [[token] for token in vocabulary], skip_special_tokens=True
+            )
             pieces = self.builder.encoder.encode_captions([text for text in texts if text])
             ratio = max(ratio, *map(len, pieces))
         rows = max(self._longest_row(length) for length in self.corpus.lengths)

@@ -96,6 +96,9 @@ def test_a_run_folder_is_not_used_twice(model_folder: Path, tmp_path: Path) -> N
     reward, quiet = ScriptedReward(vowels), Console("", 1, enabled=False)
     with pytest.raises(ValueError, match="resume"):
         RunFolder(config.run, resume=True)
+    mistyped = settings(tmp_path / "nothing", config.run, steps=1)
+    with pytest.raises(ValueError, match="model: expected a folder or hub id"):
+        train(mistyped, FewSeries(), reward, console=quiet)  # and the folder stays free
     train(config, FewSeries(), reward, console=quiet)
     with pytest.raises(ValueError, match="new folder"):
         train(config, FewSeries(), reward, console=quiet)

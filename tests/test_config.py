@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console as RichConsole
 
+from trainer.__main__ import main
 from trainer.config import PRESETS, RlooConfig, load_preset, parse
 from trainer.console import Console
 
@@ -44,12 +45,35 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
         load_preset(str(tmp_path / "mine.toml"))
     with pytest.raises(ValueError, match="tiny-cpu"):
         load_preset("tiny")
+    (tmp_path / "mine.toml").write_text("charts = 'many'\n")
+    with pytest.raises(ValueError, match=r"mine.toml: expected values of the settings' types"):
+        load_preset(str(tmp_path / "mine.toml"))
+    for name, value in (("threads", -1), ("lr", float("nan")), ("epochs", 0.0), ("n_test", 0)):
+        with pytest.raises(ValueError, match=f"^{name}: expected"):
+            RlooConfig(**{name: value})
     with pytest.raises(ValueError, match="captions_per_update"):
         RlooConfig(captions_per_update=100)
     with pytest.raises(ValueError, match="group_size"):
         RlooConfig(group_size=1)
     with pytest.raises(ValueError, match="chart_style"):
         RlooConfig(chart_style="fancy")
+
+
+def test_wrong_paths_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, nowhere = str(tmp_path / "run"), str(tmp_path / "nowhere")
+    for arguments, message in (
+        (["--run", run, "--corpus", nowhere], "folder: expected a corpus"),
+        (["--run", run, "--resume"], "run: expected a run to resume"),
+    ):
+        assert main(["rloo", "--preset", "tiny-cpu", *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"python -m trainer rloo: {message}")
+        assert not (tmp_path / "run").exists()
+    with pytest.raises(SystemExit) as ended:
+        main(["rloo", "--preset", "nope"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("python -m trainer rloo: preset: expected one-gpu, paper, tiny-cpu")
 
 
 def test_help_does_not_import_torch() -> None:

@@ -292,6 +292,15 @@ def test_gaps_are_said(
     assert 'id="accuracy"' in text
     assert 'class="card example"' not in text
     assert main([str(tmp_path / "nowhere")]) == 2
+    capsys.readouterr()
+    for flags, message in (
+        (["--corpus", str(tmp_path / "nowhere")], "folder: expected a corpus"),
+        (["-o", str(tmp_path / "nowhere" / "page.html")], "out: expected a file"),
+        (["--examples", "-1"], "examples: expected at least 0"),
+    ):
+        assert main([str(run), *flags]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"python -m trainer report: {message}")
 
 
 def test_a_run_that_has_only_started(made: tuple[Path, corpus.Corpus], tmp_path: Path) -> None:

@@ -317,6 +317,7 @@ def test_a_policy_that_could_outgrow_the_context_is_refused_at_the_start(corpus:
         batch = reward.score(["\ufffd" * 20], [item])
         assert batch.counts["prompt_tokens"] <= 4 * longest
     tok = tokenizer("qwen2")
-    wordy = max(len(tok.decode([token]).encode()) for token in range(len(tok)))
+    texts = tok.batch_decode([[token] for token in range(len(tok))], skip_special_tokens=True)
+    wordy = max(len(text.encode()) for text in texts)
     assert wordy > 3
     assert reward.check_context(10, tok) == longest - 20 * 3 + 10 * wordy

@@ -6,11 +6,12 @@ Nothing here imports torch, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from lineup_fast.charts import STYLES
 from lineup_fast.prompts import CAPTION_PROMPT, Recipe
@@ -119,10 +120,17 @@ class RlooConfig:
     """CPU threads, 0 = all cores; a resumed run must use the same number to be bit-equal."""
 
     def __post_init__(self) -> None:
-        for name in ("charts", "micro_groups", "charts_at_once", "max_new_tokens", "eval_every",
-                     "checkpoint_every", "keep_last", "sample_every", "n_val"):  # fmt: skip
+        for name in ("charts", "micro_groups", "charts_at_once", "max_new_tokens", "n_val",
+                     "n_test", "eval_every", "checkpoint_every", "keep_last",
+                     "sample_every"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("threads", "warmup_updates", "weight_decay", "lr_floor_frac"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
+        for name in ("epochs", "lr", "clip_norm", "reward_scale"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)}")
         if self.group_size < 2:
             raise ValueError(f"group_size: expected at least 2, got {self.group_size}")
         if self.steps is not None and self.steps < 1:
@@ -168,7 +176,10 @@ def load_preset(name: str) -> RlooConfig:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in PRESETS.glob("*.toml")))
         raise ValueError(f"preset: expected {known} or a TOML file, got {name!r}")
-    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: expected TOML in UTF-8, got {error}") from None
     fields = {field.name for field in dataclasses.fields(RlooConfig)}
     unknown = sorted(set(values) - fields)
     if unknown:
@@ -178,7 +189,17 @@ def load_preset(name: str) -> RlooConfig:
             values[key] = Path(values[key])
     if "betas" in values:
         values["betas"] = tuple(values["betas"])
-    return RlooConfig(**values)
+    try:
+        return RlooConfig(**values)
+    except TypeError as error:  # text where a number belongs
+        raise ValueError(
+            f"{path.name}: expected values of the settings' types, got {error}"
+        ) from None
+
+
+def _refuse(error: Exception) -> NoReturn:
+    print(f"python -m trainer rloo: {error}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def parse(arguments: list[str]) -> RlooConfig:
@@ -193,7 +214,7 @@ def parse(arguments: list[str]) -> RlooConfig:
             try:
                 default = load_preset(value)
             except ValueError as error:
-                sys.exit(f"error: {error}")
+                _refuse(error)
             break
     names = ", ".join(sorted(p.stem for p in PRESETS.glob("*.toml")))
     description = (
@@ -206,4 +227,4 @@ def parse(arguments: list[str]) -> RlooConfig:
             description=description,
         )  # fmt: skip
     except ValueError as error:
-        sys.exit(f"error: {error}")
+        _refuse(error)

@@ -115,17 +115,25 @@ class Captioner:
         gradient_checkpointing: bool = False,
     ) -> Captioner:
         """The captioner in a folder or on the hub; weights are held in float32."""
-        kind = AutoConfig.from_pretrained(path).model_type
+        kind = _from_pretrained(AutoConfig, path).model_type
         if kind != "qwen2_5_vl":
             raise ValueError(f"model: expected the Qwen2.5-VL family, got {kind} in {path}")
         model = Qwen2_5_VLForConditionalGeneration.from_pretrained(path, dtype=torch.float32)
-        model = model.eval().to(device)
+        try:
+            model = model.eval().to(device)
+        except (RuntimeError, AssertionError) as error:  # no such device, or no memory on it
+            raise ValueError(f"device: expected one torch has, got {device!r} ({error})") from error
         if gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             model.train()  # checkpointing acts in training mode only; the family has no dropout
-        tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
+        tokenizer = cls.load_tokenizer(path)
         narrow = None if compute_dtype == torch.float32 else compute_dtype
         return cls(model, tokenizer, caption_prompt=caption_prompt, compute_dtype=narrow)
+
+    @staticmethod
+    def load_tokenizer(path: str | Path) -> Any:
+        """The tokenizer in a folder or on the hub."""
+        return _from_pretrained(AutoTokenizer, path, padding_side="left")
 
     def save(self, folder: Path) -> None:
         """Weights, config and tokenizer as `from_pretrained` reads them."""
@@ -304,6 +312,15 @@ class _Decoding:
         logits = (self._captioner.model.get_output_embeddings()(hidden)).float()
         logits[:, self._captioner.banned] = -torch.inf
         return logits
+
+
+def _from_pretrained(kind: Any, path: str | Path, **options: Any) -> Any:
+    try:
+        return kind.from_pretrained(path, **options)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"model: expected a folder or hub id of a captioner, got {str(path)!r} ({error})"
+        ) from error
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -17,6 +17,15 @@ from typing import Any
 _PACKAGES = ("numpy", "torch", "transformers", "tokenizers", "safetensors")
 
 
+def check_folder(path: Path, *, resume: bool) -> None:
+    """Raises ValueError where a run could not be started or gone on with; makes nothing."""
+    exists = (path / "config.json").is_file()
+    if exists and not resume:
+        raise ValueError(f"run: expected a new folder or --resume, got {path} with a run in it")
+    if resume and not exists:
+        raise ValueError(f"run: expected a run to resume, got {path} without config.json")
+
+
 class RunFolder:
     """One run on disk.
 
@@ -29,11 +38,7 @@ class RunFolder:
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
-        exists = (path / "config.json").is_file()
-        if exists and not resume:
-            raise ValueError(f"run: expected a new folder or --resume, got {path} with a run in it")
-        if resume and not exists:
-            raise ValueError(f"run: expected a run to resume, got {path} without config.json")
+        check_folder(path, resume=resume)
         for folder in (path, path / "validation", self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 

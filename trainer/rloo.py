@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from lineup_fast import charts, counters, kernels
+from lineup_fast.cli import one_line
 from lineup_fast.prompts import PROMPT_VERSION
 from trainer import checkpoint, rollout, validate
 from trainer.checkpoint import Counters
@@ -33,7 +34,7 @@ from trainer.console import Console, stop_requested
 from trainer.metrics import Clock, mean, step_metrics
 from trainer.optim import Schedule, adamw, apply_update
 from trainer.policy import Captioner
-from trainer.record import Best, RunFolder, versions
+from trainer.record import Best, RunFolder, check_folder, versions
 from trainer.rollout import Rollout
 from trainer.validate import Reward, Series
 
@@ -169,7 +170,6 @@ def train(
     n_steps = config.steps or max(1, int(config.epochs * (len(ids) // config.charts)))
     n_updates = config.charts * config.group_size // config.captions_per_update
     schedule = Schedule(config.lr, config.warmup_updates, n_steps * n_updates, config.lr_floor_frac)
-    _write_settings(folder, config, corpus)
 
     done = checkpoint.steps(folder.checkpoints)
     start = checkpoint.folder(folder.checkpoints, done[-1]) if done else Path(config.model)
@@ -177,6 +177,7 @@ def train(
     parameters = [p for p in captioner.model.parameters() if p.requires_grad]
     optimizer = adamw(parameters, config.betas, config.weight_decay)
     counts = checkpoint.load(start, captioner, optimizer) if done else Counters()
+    _write_settings(folder, config, corpus)  # from here on the folder holds a run
     best = Best(folder, folder.cut(counts.step if done else -1))
     console = console or Console(config.run.name, n_steps)
 
@@ -286,19 +287,20 @@ def run(config: RlooConfig) -> int:
     if config.threads:
         torch.set_num_threads(config.threads)
     try:
-        RunFolder(config.run, resume=config.resume)  # before minutes of loading
+        check_folder(config.run, resume=config.resume)  # before minutes of loading
         corpus = Corpus.load(config.corpus)
-    except (ValueError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        tokenizer = Captioner.load_tokenizer(config.model)
+        verifier = TransformersVerifier(
+            config.verifier, device=config.verifier_device, dtype=config.verifier_dtype
+        )
+        reward = IdentificationReward(
+            corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale
+        )
+        reward.check_context(config.max_new_tokens, tokenizer)
+        return 0 if train(config, corpus, reward) else 130
+    except (ValueError, OSError) as error:
+        print(f"python -m trainer rloo: {one_line(error)}", file=sys.stderr)
         return 2
-    verifier = TransformersVerifier(
-        config.verifier, device=config.verifier_device, dtype=config.verifier_dtype
-    )
-    reward = IdentificationReward(
-        corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale
-    )
-    reward.check_context(config.max_new_tokens)
-    return 0 if train(config, corpus, reward) else 130
 
 
 # ------------------------------------------------------------------------------------------ pieces

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lineup_fast.cli import one_line
+
 if TYPE_CHECKING:
     from lineup_fast.corpus import Corpus
 
@@ -23,16 +25,30 @@ def main(argv: list[str]) -> int:
     parser.add_argument("-o", "--out", type=Path, help="page to write (default: RUN/report.html)")
     parser.add_argument("--examples", type=int, default=8, help="series shown one by one")
     args = parser.parse_args(argv)
+    try:
+        _write(args)
+    except (ValueError, OSError) as error:
+        print(f"python -m trainer report: {one_line(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _write(args: argparse.Namespace) -> None:
+    from lineup_fast.corpus import Corpus
     from trainer.report.page import build
     from trainer.report.run import read_run
 
-    try:
-        run = read_run(args.run)
-    except FileNotFoundError as error:
-        print(error, file=sys.stderr)
-        return 2
-    corpus = _corpus(args.corpus or run.get("corpus_path", "corpus"), args.run)
+    if args.examples < 0:
+        raise ValueError(f"examples: expected at least 0, got {args.examples}")
     out = args.out or args.run / "report.html"
+    if out.is_dir() or (args.out and not out.absolute().parent.is_dir()):
+        raise ValueError(f"out: expected a file in an existing folder, got {out}")
+    run = read_run(args.run)
+    corpus = (
+        Corpus.load(args.corpus)
+        if args.corpus
+        else _corpus(run.get("corpus_path", "corpus"), args.run)
+    )
     page = build(run, corpus, n_examples=args.examples)
     partial = out.with_name(out.name + ".partial")
     partial.write_text(page, encoding="utf-8")
@@ -40,7 +56,6 @@ def main(argv: list[str]) -> int:
     for note in run.notes:
         print(f"note: {note}", file=sys.stderr)
     print(out)
-    return 0
 
 
 def _corpus(recorded: object, run: Path) -> Corpus | None:
