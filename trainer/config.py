@@ -112,6 +112,8 @@ class RlooConfig:
     """Matmuls of the captioner; weights and optimizer stay float32."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass: less memory, about a third more time."""
+    freeze_vision: bool = False
+    """Keep the vision tower as it is. Source: the reference trains it, as far as can be seen."""
     verifier_device: str = "cpu"
     """Device of the verifier."""
     verifier_dtype: Literal["float32", "bfloat16"] = "bfloat16"

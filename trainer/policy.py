@@ -113,6 +113,7 @@ class Captioner:
         device: str = "cpu",
         compute_dtype: torch.dtype | None = None,
         gradient_checkpointing: bool = False,
+        freeze_vision: bool = False,
     ) -> Captioner:
         """The captioner in a folder or on the hub; weights are held in float32."""
         kind = _from_pretrained(AutoConfig, path).model_type
@@ -123,6 +124,7 @@ class Captioner:
             model = model.eval().to(device)
         except (RuntimeError, AssertionError) as error:  # no such device, or no memory on it
             raise ValueError(f"device: expected one torch has, got {device!r} ({error})") from error
+        model.model.visual.requires_grad_(not freeze_vision)
         if gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             model.train()  # checkpointing acts in training mode only; the family has no dropout

@@ -272,6 +272,7 @@ def load_captioner(config: RlooConfig, path: str | Path) -> Captioner:
         device=config.device,
         compute_dtype=getattr(torch, config.compute_dtype),
         gradient_checkpointing=config.gradient_checkpointing,
+        freeze_vision=config.freeze_vision,
     )
 
 
