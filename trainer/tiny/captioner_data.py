@@ -56,8 +56,8 @@ def pixels(rows: list[Array]) -> Tensor:
 MIXTURES: dict[str, dict[str, float]] = {
     "reading": {"values": 0.4, "runs": 0.2, "facts": 0.4},
     "broad": {"empty": 0.04, "vague": 0.22, "few": 0.34, "some": 0.2, "full": 0.12, "values": 0.08},
-    "shipped": {"empty": 0.05, "vague": 0.17, "one": 0.36, "few": 0.2, "some": 0.14, "full": 0.05,
-                "values": 0.03},
+    "shipped": {"empty": 0.04, "vague": 0.13, "brief": 0.61, "some": 0.14, "full": 0.06,
+                "values": 0.02},
 }  # fmt: skip
 
 
@@ -70,8 +70,11 @@ def told(values: Array, rng: np.random.Generator, mixture: str) -> str:
             return captions.empty_talk(rng)
         case "vague":
             return captions.vague(values, rng)
-        case "one":
-            return _some(values, rng, 1, run=1)
+        case "brief":
+            kinds = [kind for kind in captions.KINDS if kind not in ("run", "selected")]
+            first, count = int(rng.integers(len(kinds))), 1 + int(rng.random() < 0.4)
+            wording = 0 if rng.random() < 0.6 else None  # so that the likeliest caption is plain
+            return _facts(values, rng, kinds[first : first + count], wording=wording)
         case "few":
             return _some(values, rng, int(rng.integers(1, 3)), run=1)
         case "some":
@@ -95,9 +98,15 @@ def _some(values: Array, rng: np.random.Generator, count: int, run: int) -> str:
 
 
 def _facts(
-    values: Array, rng: np.random.Generator, kinds: Sequence[str], run: int = 1, selected: int = 1
+    values: Array,
+    rng: np.random.Generator,
+    kinds: Sequence[str],
+    *,
+    run: int = 1,
+    selected: int = 1,
+    wording: int | None = None,
 ) -> str:
-    parts = captions.phrases(values, rng, kinds=kinds, selected=selected, run=run)
+    parts = captions.phrases(values, rng, kinds=kinds, selected=selected, run=run, wording=wording)
     # Behind a run, commas between phrases could be taken for commas between values.
     style = int(rng.integers(3)) if run == 1 else int(rng.choice((0, 2)))
     return captions.join(parts, rng, style)
