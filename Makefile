@@ -108,8 +108,9 @@ wheel: $(DONE)/built  ## the wheel, in dist/
 	@ls dist/*.whl
 
 demo: $(DONE)/data  ## train a tiny captioner on real series, write a report
-	$(BIN)/lineup-fast index --default-data --lengths 12,24 -o $(RUN)/corpus
-	$(BIN)/python -m trainer rloo --preset tiny-cpu --corpus $(RUN)/corpus --run $(RUN)
+	$(BIN)/lineup-fast index --default-data --lengths 12,24 --scale 0,100 -o $(RUN)/corpus
+	$(BIN)/python -m trainer rloo --preset tiny-cpu --corpus $(RUN)/corpus --run $(RUN) \
+	  $(if $(wildcard $(RUN)/config.json),--resume)
 	$(BIN)/python -m trainer report $(RUN)
 
 clean:  ## remove what make builds, but not .venv and runs
