@@ -108,7 +108,8 @@ wheel: $(DONE)/built  ## the wheel, in dist/
 	@ls dist/*.whl
 
 demo: $(DONE)/data  ## train a tiny captioner on real series, write a report
-	$(BIN)/lineup-fast index --default-data --lengths 12,24 --scale 0,100 -o $(RUN)/corpus
+	$(BIN)/lineup-fast index --default-data --lengths 12,24 --scale 0,100 \
+	  --sample 20000 -o $(RUN)/corpus
 	$(BIN)/python -m trainer rloo --preset tiny-cpu --corpus $(RUN)/corpus --run $(RUN) \
 	  $(if $(wildcard $(RUN)/config.json),--resume)
 	$(BIN)/python -m trainer report $(RUN)
