@@ -15,7 +15,6 @@ OPTIONAL = (
     ("torch", "torch", "verifier, trainer"),
     ("transformers", "transformers", "verifier, trainer"),
     ("tyro", "tyro", "trainer's flags"),
-    ("peft", "peft", "trainer's adapters"),
     ("cairocffi", "cairocffi", "reference charts"),
     ("flash_attn", "flash-attn", "attention on a GPU"),
     ("liger_kernel", "liger-kernel", "trainer on a GPU"),
