@@ -20,17 +20,22 @@ if TYPE_CHECKING:
 def ett_like(n: int, steps: int, seed: int = 0) -> tuple[Any, Rows, Rows]:
     """Windows at stride 1 of seven channels: a reverting level, a day, a week, and noise.
 
-    Returns the windows [n, steps] (a view where there is one channel), source [n], start [n].
+    The day and the noise grow and fade, so that features spread as those of measured channels do:
+    of the 8 nearest of 100,000 windows of 96 steps 13 % overlap little enough; of ETTm1's, 11 %.
+    Returns the windows [n, steps], source [n], start [n].
     """
     rng = np.random.default_rng(seed)
     per = [n // 7 + (channel < n % 7) for channel in range(7)]
     cut, source, start = [], [], []
     for channel, count in enumerate(per):
         length = count + steps - 1
-        level, noise = _autoregressive(rng, length, 0.9995), _autoregressive(rng, length, 0.7)
         hour = np.arange(length)
-        day, week = np.sin(hour * 2 * np.pi / 24 + channel), np.sin(hour * 2 * np.pi / 168)
-        values = 10 + 6 * level + rng.uniform(1, 4) * day + rng.uniform(0.5, 2) * week + noise
+        day = np.exp(0.5 * _autoregressive(rng, length, 0.999)) * rng.uniform(1, 4)
+        loud = np.exp(0.5 * _autoregressive(rng, length, 0.999))
+        values = 10 + 4 * _autoregressive(rng, length, 0.999)
+        values += day * np.sin(hour * 2 * np.pi / 24 + channel)
+        values += rng.uniform(0.5, 2) * np.sin(hour * 2 * np.pi / 168)
+        values += loud * _autoregressive(rng, length, 0.7)
         cut.append(np.lib.stride_tricks.sliding_window_view(values, steps))
         source.append(np.full(count, channel))
         start.append(np.arange(count))

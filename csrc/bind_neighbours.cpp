@@ -44,15 +44,17 @@ lineup::Overlap overlap(std::int64_t max_run, int decimals, const std::string& r
 // The index, and the arrays that it refers to.
 class Index {
   public:
-    Index(const Floats& z, Windows series, std::int64_t max_run, int decimals,
-          const std::string& rule, Ints source, Longs start, Ints group, int threads)
-        : series_(std::move(series)),
+    Index(Floats z, Windows series, std::int64_t max_run, int decimals, const std::string& rule,
+          Ints source, Longs start, Ints group, int threads)
+        : z_(std::move(z)),
+          series_(std::move(series)),
           source_(std::move(source)),
           start_(std::move(start)),
           group_(std::move(group)) {
-        const lineup::PlacedSeries members = placed(z, series_, source_, start_, group_);
+        const lineup::PlacedSeries members = placed(z_, series_, source_, start_, group_);
         const lineup::Overlap rules = overlap(max_run, decimals, rule);
-        without_gil([&] { index_.emplace(members, rules, threads, poll_signals); });
+        const lineup::Isa isa = requested_isa();
+        without_gil([&] { index_.emplace(members, rules, threads, poll_signals, isa); });
     }
 
     py::array_t<std::int32_t> search(std::int64_t k, int threads) const {
@@ -96,6 +98,7 @@ class Index {
     }
 
   private:
+    Floats z_;
     Windows series_;
     Ints source_;
     Longs start_;
@@ -132,8 +135,8 @@ py::array_t<std::int32_t> neighbours(const Floats& z, const Windows& series, std
 void add_neighbours(py::module_& m) {
     using py::arg;
     py::class_<Index>(m, "NeighbourIndex", kIndex)
-        .def(py::init<const Floats&, Windows, std::int64_t, int, const std::string&, Ints, Longs,
-                      Ints, int>(),
+        .def(py::init<Floats, Windows, std::int64_t, int, const std::string&, Ints, Longs, Ints,
+                      int>(),
              arg("z").noconvert(), arg("series").noconvert(), arg("max_run"), arg("decimals"),
              arg("rule"), arg("source").noconvert(), arg("start").noconvert(),
              arg("group").noconvert(), arg("threads") = 0)

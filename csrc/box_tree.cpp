@@ -33,33 +33,34 @@ std::size_t left_part(std::size_t n) {
 }
 
 // The value of that rank. A sample tells where it must lie; one pass keeps what is near.
-double value_of_rank(std::vector<double>& keys, std::size_t rank, std::vector<double>& near) {
-    constexpr std::size_t kSample = 512, kMargin = 36;  // 3 standard deviations of the rank
+double value_of_rank(const std::vector<double>& keys, std::size_t rank, std::vector<double>& near) {
     const std::size_t n = keys.size();
-    if (n >= 16 * kSample) {
-        std::array<double, kSample> sample;
-        for (std::size_t s = 0; s < kSample; ++s) sample[s] = keys[s * (n / kSample)];
+    std::array<double, 512> drawn;
+    const std::span<double> sample(drawn.data(), n < 16 * drawn.size() ? 128 : drawn.size());
+    near.resize(n);
+    std::size_t below = 0, kept = 0;
+    if (n >= 4 * sample.size()) {
+        // Three standard deviations of the rank among the sample to each side.
+        const std::size_t margin = sample.size() == drawn.size() ? 34 : 17;
+        for (std::size_t s = 0; s < sample.size(); ++s) sample[s] = keys[s * (n / sample.size())];
         std::sort(sample.begin(), sample.end());
-        const std::size_t at = rank * kSample / n;
-        const double low = sample[at > kMargin ? at - kMargin : 0];
-        const double high = sample[std::min(at + kMargin, kSample - 1)];
-        near.resize(n);
-        std::size_t below = 0, kept = 0;
+        const std::size_t at = rank * sample.size() / n;
+        const double low = sample[at > margin ? at - margin : 0];
+        const double high = sample[std::min(at + margin, sample.size() - 1)];
         for (const double key : keys) {
             below += key < low ? 1 : 0;
             near[kept] = key;
-            kept += key >= low && key <= high ? 1 : 0;
-        }
-        if (below <= rank && rank - below < kept) {
-            const auto nth = near.begin() + static_cast<std::ptrdiff_t>(rank - below);
-            std::nth_element(near.begin(), nth, near.begin() + static_cast<std::ptrdiff_t>(kept));
-            return *nth;
+            kept += (key >= low) & (key <= high) ? 1 : 0;
         }
     }
-    const auto nth = keys.begin() + static_cast<std::ptrdiff_t>(rank);
-    near.assign(keys.begin(), keys.end());
-    std::nth_element(near.begin(), near.begin() + (nth - keys.begin()), near.end());
-    return near[rank];
+    if (below > rank || rank - below >= kept) {  // not among those kept, or there was no sample
+        std::copy(keys.begin(), keys.end(), near.begin());
+        below = 0;
+        kept = n;
+    }
+    const auto nth = near.begin() + static_cast<std::ptrdiff_t>(rank - below);
+    std::nth_element(near.begin(), nth, near.begin() + static_cast<std::ptrdiff_t>(kept));
+    return *nth;
 }
 
 // Orders points by halving them along their widest side. Room for one thread.

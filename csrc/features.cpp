@@ -3,121 +3,79 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
-#include <limits>
+
+#include "lanes.hpp"
 
 namespace lineup {
 namespace {
 
-constexpr std::size_t kLanes = 16;  // sums kept apart: the order of summation is part of the result
 constexpr std::size_t kSerialValues = 1 << 14;  // below this a thread costs more than it saves
-
-// Eight doubles; the compiler splits them into what the instruction set has.
-using Eight = double __attribute__((vector_size(64), aligned(8), may_alias));
-
-// Loads without alignment; `to` by reference, since passing wide vectors by value has no fixed ABI.
-[[gnu::always_inline]] inline void load(const double* from, Eight& to) {
-    std::memcpy(&to, from, sizeof to);
-}
-
-[[gnu::always_inline]] inline double total(const Eight& a, const Eight& b) {
-    const Eight sum = a + b;
-    return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
-}
-
-[[gnu::always_inline]] inline void keep_extremes(const Eight& x, Eight& low, Eight& high) {
-    low = x < low ? x : low;
-    high = x > high ? x : high;
-}
 
 // φ of one row, both passes while it is in the first-level cache. False if a value is unacceptable:
 // NaN and infinities end up in the sum, large magnitudes in the extremes.
+template <class V>
 [[gnu::always_inline]] inline bool features_of(const double* row, std::size_t steps, double* out) {
-    const std::size_t whole = steps / kLanes * kLanes;
+    const std::size_t whole = steps / kSums * kSums;
     const double first = row[0];
+    Sums<V> sums{}, low, high, x;
+    fill<V>(first, low);
+    fill<V>(first, high);
+    const auto add = [&](const double* from) __attribute__((always_inline)) {
+        load<V>(from, x);
+        for (std::size_t v = 0; v < x.size(); ++v) sums[v] += x[v] - first;
+        keep_extremes<V>(x, low, high);
+    };
     // What is left of the last lanes is filled with values that add zero and change no extreme.
-    std::array<double, kLanes> rest;
+    std::array<double, kSums> rest;
+    for (std::size_t t = 0; t < whole; t += kSums) add(row + t);
     if (whole < steps) {
         rest.fill(first);
         std::copy(row + whole, row + steps, rest.begin());
-    }
-
-    Eight sum_a = {}, sum_b = {}, a, b;
-    Eight low_a = sum_a + first, low_b = low_a, high_a = low_a, high_b = low_a;
-    for (std::size_t t = 0; t < whole; t += kLanes) {
-        load(row + t, a);
-        load(row + t + 8, b);
-        sum_a += a - first;
-        sum_b += b - first;
-        keep_extremes(a, low_a, high_a);
-        keep_extremes(b, low_b, high_b);
-    }
-    if (whole < steps) {
-        load(rest.data(), a);
-        load(rest.data() + 8, b);
-        sum_a += a - first;
-        sum_b += b - first;
-        keep_extremes(a, low_a, high_a);
-        keep_extremes(b, low_b, high_b);
+        add(rest.data());
     }
     const auto count = static_cast<double>(steps);
-    const double shift = total(sum_a, sum_b);
+    const double shift = total<V>(sums);
     const double mean = first + shift / count;
 
-    sum_a = sum_b = Eight{};
-    for (std::size_t t = 0; t < whole; t += kLanes) {
-        load(row + t, a);
-        load(row + t + 8, b);
-        a -= mean;
-        b -= mean;
-        sum_a += a * a;
-        sum_b += b * b;
-    }
+    sums = {};
+    const auto add_square = [&](const double* from) __attribute__((always_inline)) {
+        load<V>(from, x);
+        for (std::size_t v = 0; v < x.size(); ++v) sums[v] += (x[v] - mean) * (x[v] - mean);
+    };
+    for (std::size_t t = 0; t < whole; t += kSums) add_square(row + t);
     if (whole < steps) {
         std::fill(rest.begin() + static_cast<std::ptrdiff_t>(steps - whole), rest.end(), mean);
-        load(rest.data(), a);
-        load(rest.data() + 8, b);
-        a -= mean;
-        b -= mean;
-        sum_a += a * a;
-        sum_b += b * b;
-    }
-    low_a = low_b < low_a ? low_b : low_a;
-    high_a = high_b > high_a ? high_b : high_a;
-    double low = low_a[0], high = high_a[0];
-    for (std::size_t lane = 1; lane < 8; ++lane) {
-        low = low_a[lane] < low ? low_a[lane] : low;
-        high = high_a[lane] > high ? high_a[lane] : high;
+        add_square(rest.data());
     }
     out[0] = mean;
-    out[1] = std::sqrt(total(sum_a, sum_b) / count);
-    out[2] = low;
-    out[3] = high;
-    return std::abs(shift) <= std::numeric_limits<double>::max() && low >= -kMaxMagnitude &&
-           high <= kMaxMagnitude;
+    out[1] = std::sqrt(total<V>(sums) / count);
+    out[2] = least<V>(low);
+    out[3] = greatest<V>(high);
+    return std::isfinite(shift) && out[2] >= -kMaxMagnitude && out[3] <= kMaxMagnitude;
 }
 
+template <class V>
 [[gnu::always_inline]] inline bool features_of_rows(const Rows& series, std::size_t begin,
                                                     std::size_t end, double* out) {
     bool good = true;
     for (std::size_t i = begin; i < end; ++i) {
-        good &= features_of(series.row(i).data(), series.steps, out + i * kFeatures);
+        good &= features_of<V>(series.row(i).data(), series.steps, out + i * kFeatures);
     }
     return good;
 }
 
 bool rows_plain(const Rows& series, std::size_t begin, std::size_t end, double* out) {
-    return features_of_rows(series, begin, end, out);
+    return features_of_rows<Lanes2>(series, begin, end, out);
 }
 
 #if LINEUP_X86
 LINEUP_AVX2 bool rows_avx2(const Rows& series, std::size_t begin, std::size_t end, double* out) {
-    return features_of_rows(series, begin, end, out);
+    return features_of_rows<Lanes4>(series, begin, end, out);
 }
 
 LINEUP_AVX512 bool rows_avx512(const Rows& series, std::size_t begin, std::size_t end,
                                double* out) {
-    return features_of_rows(series, begin, end, out);
+    return features_of_rows<Lanes8>(series, begin, end, out);
 }
 #endif
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 
+#include "row_prints.hpp"
 #include "tree_search.hpp"
 
 namespace lineup {
@@ -15,27 +15,6 @@ namespace {
 
 constexpr std::size_t kRows = 64;  // of one chunk of work
 constexpr std::uint64_t kNowhere = std::numeric_limits<std::uint64_t>::max();
-
-// A number that equal rows share and others hardly ever: a sum with weights, cheap beside hashing.
-// Its order is fixed, and -0 counts as 0.
-std::uint32_t print_of(std::span<const double> row) {
-    constexpr std::size_t kLanes = 8;
-    std::array<double, kLanes> sums{};
-    double weight = 1.0;
-    std::size_t t = 0;
-    for (; t + kLanes <= row.size(); t += kLanes) {
-        for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += row[t + lane] * weight;
-        weight *= 1.0625;
-        if (weight > 1e6) weight = 1.0;  // far from overflow, however long the row
-    }
-    for (; t < row.size(); ++t) sums[t % kLanes] += row[t] * weight;
-    std::uint64_t print = 0;
-    for (const double sum : sums) {
-        print = (print ^ std::bit_cast<std::uint64_t>(sum)) * 0x9E3779B97F4A7C15ULL;
-        print ^= print >> 29;
-    }
-    return static_cast<std::uint32_t>(print >> 32);
-}
 
 std::uint64_t distance(std::int64_t from, std::int64_t to) {
     // In unsigned arithmetic, since the difference of two int64 may not fit one.
@@ -78,14 +57,39 @@ class NeighbourIndex::Asker {
         return {point, kNowhere, 0, print, ask, this, by_grams()};
     }
 
+    // How far the k nearest of a query are at most, if the k points `known` are all admissible: the
+    // furthest of them. They must differ from each other, as those of one answer do.
+    double limit(const TreeQuery& query, std::span<const std::int32_t> known) const {
+        constexpr double unknown = std::numeric_limits<double>::max();
+        if (known.empty() || known.size() > kKnown || known.back() < 0) return unknown;
+        double furthest = 0.0;
+        for (const std::int32_t id : known) {
+            const auto i = static_cast<std::size_t>(id);
+            if (index_.places_[i] - query.low <= query.span) return unknown;
+            const bool ask =
+                query.ask_always || (!index_.prints_.empty() && index_.prints_[i] == query.print);
+            if (ask && !admits(id)) return unknown;
+            const std::span<const double> other = index_.members_.z.row(i);
+            double sum = 0.0;
+            for (std::size_t d = 0; d < other.size(); ++d) {
+                const double apart = other[d] - query.point[d];
+                sum += apart * apart;
+            }
+            furthest = std::max(furthest, sum);
+        }
+        return furthest;
+    }
+
   private:
+    static constexpr std::size_t kKnown = 64;  // more cost more than they save
+
     const NeighbourIndex& index_;
     std::span<const double> values_;
     std::optional<GramProbe> probe_;
 };
 
 NeighbourIndex::NeighbourIndex(const PlacedSeries& members, const Overlap& overlap, int threads,
-                               const Poll& poll)
+                               const Poll& poll, Isa isa)
     : members_(members), overlap_(overlap) {
     require_values("z", members.z);
     const Rows& series = members.series;
@@ -94,12 +98,9 @@ NeighbourIndex::NeighbourIndex(const PlacedSeries& members, const Overlap& overl
     reach_ = exempt() ? 0 : series.steps - overlap.max_run - 1;
     if (prints) prints_.resize(n);
     parallel_for(n, kRows, threads, poll, [&](std::size_t begin, std::size_t end) {
-        bool good = true;
-        for (std::size_t i = begin; i < end; ++i) {
-            good = good && acceptable(series.row(i));
-            if (prints) prints_[i] = print_of(series.row(i));
-        }
-        if (!good) require_values("series", series);
+        std::array<std::uint32_t, kRows> found;
+        if (!row_prints(series, begin, end, found.data(), isa)) require_values("series", series);
+        if (prints) std::copy_n(found.begin(), end - begin, prints_.data() + begin);
     });
     if (overlap.rule == OverlapRule::run) {
         grams_.emplace(series, overlap.max_run, overlap.decimals, threads, poll);
@@ -184,6 +185,7 @@ void NeighbourIndex::search(std::size_t k, std::span<std::int32_t> out, int thre
             Asker asker(*this);
             NearestList list(kept);
             std::vector<double> point(tree_.dims);
+            std::span<const std::int32_t> last;  // what the query before found
             for (std::size_t slot = (part.first_leaf + begin) * kLeaf;
                  slot < (part.first_leaf + end) * kLeaf && tree_.id[slot] >= 0; ++slot) {
                 const double* leaf =
@@ -194,9 +196,10 @@ void NeighbourIndex::search(std::size_t k, std::span<std::int32_t> out, int thre
                 TreeQuery query = asker.query(point.data(), prints_.empty() ? 0 : prints_[id]);
                 query.low = tree_.place[slot] - reach_;
                 query.span = 2 * reach_;
-                list.clear();
+                list.clear(asker.limit(query, last));
                 search_tree(tree_, part, query, list);
                 list.copy_to(out.data() + id * k);
+                last = out.subspan(id * k, kept);
             }
         });
     }
@@ -217,7 +220,9 @@ void NeighbourIndex::query(const PlacedSeries& asked, std::size_t k, std::span<s
             if (!part) continue;
             const std::span<const double> values = asked.series.row(i);
             asker.load(values);
-            TreeQuery query = asker.query(asked.z.row(i).data(), print_of(values));
+            std::uint32_t print;
+            row_prints(asked.series, i, i + 1, &print, isa);
+            TreeQuery query = asker.query(asked.z.row(i).data(), print);
             if (overlap_.rule == OverlapRule::window) {
                 limit(asked.source[i], asked.start[i], query.low, query.span);
             }

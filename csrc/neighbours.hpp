@@ -34,8 +34,8 @@ struct Overlap {
     OverlapRule rule;
 };
 
-// An index over members. Refers to their series, source and start, which must outlive it, and
-// copies their points. All members are const, so that threads may share it.
+// An index over members. Refers to all their arrays, which must outlive it. All functions are
+// const, so that threads may share it.
 //
 // Neighbours: the nearest by L2 on z, ties to the lower index, of the same group, never an
 // equal-valued one, none that overlaps more than the rule allows; -1 where there are no more.
@@ -43,7 +43,7 @@ class NeighbourIndex {
   public:
     // Throws std::invalid_argument on NaN, infinities and magnitudes above kMaxMagnitude.
     NeighbourIndex(const PlacedSeries& members, const Overlap& overlap, int threads,
-                   const Poll& poll = {});
+                   const Poll& poll = {}, Isa isa = best_isa());
 
     std::size_t size() const { return members_.series.n; }
     std::size_t dims() const { return tree_.dims; }

@@ -14,11 +14,11 @@ NearestList::NearestList(std::size_t k)
     clear();
 }
 
-void NearestList::clear() {
-    bound_ = std::numeric_limits<double>::max();
+void NearestList::clear(double limit) {
+    limit_ = bound_ = limit;
     last_ = std::numeric_limits<std::int32_t>::max();
     heap_.clear();
-    std::fill(distances_.begin(), distances_.end(), bound_);
+    std::fill(distances_.begin(), distances_.end(), std::numeric_limits<double>::max());
     std::fill(ids_.begin(), ids_.end(), last_);
 }
 
@@ -30,10 +30,7 @@ void NearestList::insert(double distance, std::int32_t id) {
         }
         heap_.emplace_back(distance, id);
         std::push_heap(heap_.begin(), heap_.end());
-        if (heap_.size() == k_) {
-            bound_ = heap_.front().first;
-            last_ = heap_.front().second;
-        }
+        if (heap_.size() == k_) tighten(heap_.front().first, heap_.front().second);
         return;
     }
     std::size_t at = k_ - 1;
@@ -93,6 +90,30 @@ namespace {
     return hits;
 }
 
+[[gnu::always_inline]] inline std::size_t nearest_of(const double* distances, std::uint32_t hits) {
+    auto nearest = static_cast<std::size_t>(std::countr_zero(hits));
+    for (std::uint32_t rest = hits & (hits - 1); rest; rest &= rest - 1) {
+        const auto other = static_cast<std::size_t>(std::countr_zero(rest));
+        nearest = distances[other] < distances[nearest] ? other : nearest;
+    }
+    return nearest;
+}
+
+[[gnu::always_inline]] inline std::uint32_t equal_prints(const std::uint32_t* prints,
+                                                         std::uint32_t print) {
+    std::uint32_t equal = 0;
+    for (std::size_t i = 0; i < kLeaf; ++i) equal |= (prints[i] == print ? 1U : 0U) << i;
+    return equal;
+}
+
+[[gnu::always_inline]] inline void insert_each(NearestList& list, const double* distances,
+                                               const std::int32_t* ids, std::uint32_t hits) {
+    for (; hits; hits &= hits - 1) {
+        const int slot = std::countr_zero(hits);
+        if (list.accepts(distances[slot], ids[slot])) list.insert(distances[slot], ids[slot]);
+    }
+}
+
 namespace plain {
 
 #define TARGET
@@ -114,8 +135,13 @@ std::uint32_t box_hits(const double* boxes, std::size_t dims, const double* poin
     return near_boxes(boxes, dims, point, bound, out);
 }
 
-void insert(NearestList& list, double distance, std::int32_t id) {
-    list.insert(distance, id);
+std::uint32_t same_prints(const std::uint32_t* prints, std::uint32_t print) {
+    return equal_prints(prints, print);
+}
+
+void insert(NearestList& list, const double* distances, const std::int32_t* ids,
+            std::uint32_t hits) {
+    insert_each(list, distances, ids, hits);
 }
 
 #include "tree_search_body.hpp"
@@ -155,8 +181,13 @@ TARGET std::uint32_t box_hits(const double* boxes, std::size_t dims, const doubl
     return near_boxes(boxes, dims, point, bound, out);
 }
 
-TARGET void insert(NearestList& list, double distance, std::int32_t id) {
-    list.insert(distance, id);
+TARGET std::uint32_t same_prints(const std::uint32_t* prints, std::uint32_t print) {
+    return equal_prints(prints, print);
+}
+
+void insert(NearestList& list, const double* distances, const std::int32_t* ids,
+            std::uint32_t hits) {
+    insert_each(list, distances, ids, hits);
 }
 
 #include "tree_search_body.hpp"
@@ -218,23 +249,36 @@ TARGET std::uint32_t box_hits(const double* boxes, std::size_t dims, const doubl
     return hits;
 }
 
-// Up to eight points in one register: the lanes behind the new one move on by one.
-TARGET void insert(NearestList& list, double distance, std::int32_t id) {
+TARGET std::uint32_t same_prints(const std::uint32_t* prints, std::uint32_t print) {
+    const __m512i wanted = _mm512_set1_epi32(static_cast<int>(print));
+    const std::uint32_t low = _mm512_cmpeq_epi32_mask(_mm512_load_si512(prints), wanted);
+    const std::uint32_t high = _mm512_cmpeq_epi32_mask(_mm512_load_si512(prints + 16), wanted);
+    return low | high << 16;
+}
+
+// Up to eight points in one register: the lanes behind a new point move on by one, without a branch
+// on where it belongs; one that is too far moves none.
+TARGET void insert(NearestList& list, const double* distances, const std::int32_t* ids,
+                   std::uint32_t hits) {
     if (list.k() > NearestList::kWide) {
-        list.insert(distance, id);
+        insert_each(list, distances, ids, hits);
         return;
     }
-    const __m512d distances = _mm512_load_pd(list.distances());
-    const __m256i ids = _mm256_load_si256(reinterpret_cast<const __m256i*>(list.ids()));
-    const __m512d given = _mm512_set1_pd(distance);
-    const __mmask8 nearer = _mm512_cmp_pd_mask(distances, given, _CMP_LT_OQ);
-    const __mmask8 level = _mm512_cmp_pd_mask(distances, given, _CMP_EQ_OQ);
-    const __mmask8 older = _mm256_cmplt_epi32_mask(ids, _mm256_set1_epi32(id));
-    const auto before = static_cast<std::uint32_t>(nearer | (level & older));
-    const auto kept = static_cast<__mmask8>(~(before + 1));  // all lanes but the new one's
-    _mm512_store_pd(list.distances(), _mm512_mask_expand_pd(given, kept, distances));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(list.ids()),
-                       _mm256_mask_expand_epi32(_mm256_set1_epi32(id), kept, ids));
+    __m512d kept = _mm512_load_pd(list.distances());
+    __m256i kept_ids = _mm256_load_si256(reinterpret_cast<const __m256i*>(list.ids()));
+    for (; hits; hits &= hits - 1) {
+        const int slot = std::countr_zero(hits);
+        const __m512d distance = _mm512_set1_pd(distances[slot]);
+        const __m256i id = _mm256_set1_epi32(ids[slot]);
+        const __mmask8 level = _mm512_cmp_pd_mask(kept, distance, _CMP_EQ_OQ);
+        const __mmask8 older = _mm256_mask_cmplt_epi32_mask(level, kept_ids, id);
+        const __mmask8 nearer = _mm512_cmp_pd_mask(kept, distance, _CMP_LT_OQ);
+        const auto stay = static_cast<__mmask8>(~((nearer | older) + 1));  // all but the new one's
+        kept = _mm512_mask_expand_pd(distance, stay, kept);
+        kept_ids = _mm256_mask_expand_epi32(id, stay, kept_ids);
+    }
+    _mm512_store_pd(list.distances(), kept);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(list.ids()), kept_ids);
     list.settle();
 }
 

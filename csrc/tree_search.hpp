@@ -33,7 +33,8 @@ class NearestList {
 
     explicit NearestList(std::size_t k);
 
-    void clear();
+    // Forgets all points. `limit`: points further away will not be among the k nearest.
+    void clear(double limit = std::numeric_limits<double>::max());
     std::size_t k() const { return k_; }
     // Only points at most so far away can still get in.
     double bound() const { return bound_; }
@@ -46,15 +47,18 @@ class NearestList {
     // Direct access for wide code; `settle` is to be called after it.
     double* distances() { return distances_.data(); }
     std::int32_t* ids() { return ids_.data(); }
-    void settle() {
-        bound_ = distances_[k_ - 1];
-        last_ = ids_[k_ - 1];
-    }
+    void settle() { tighten(distances_[k_ - 1], ids_[k_ - 1]); }
 
   private:
+    void tighten(double distance, std::int32_t id) {
+        if (distance > limit_) return;
+        bound_ = distance;
+        last_ = id;
+    }
+
     std::size_t k_;
-    double bound_ = std::numeric_limits<double>::max();
-    std::int32_t last_ = std::numeric_limits<std::int32_t>::max();
+    double limit_, bound_;
+    std::int32_t last_;
     LineVector<double> distances_;  // [max(k, kWide)]; the largest double where there is no point
     LineVector<std::int32_t> ids_;  // and the largest id
     std::vector<std::pair<double, std::int32_t>> heap_;

@@ -27,12 +27,12 @@ std::string describe(std::string_view name, double value) {
 
 // Position of the first unacceptable value, values.size() if there is none.
 std::size_t first_bad(std::span<const double> values) {
-    constexpr std::size_t kBlock = 256;  // looked at without a branch, so that it is vectorised
+    constexpr std::size_t kBlock = 16;  // looked at without a branch, so that it is vectorised
     std::size_t at = 0;
     for (; at + kBlock <= values.size(); at += kBlock) {
-        std::uint64_t bad = 0;
-        for (std::size_t i = at; i < at + kBlock; ++i) bad |= fits(values[i]) ? 0U : 1U;
-        if (bad) break;
+        bool good = true;
+        for (std::size_t i = at; i < at + kBlock; ++i) good &= fits(values[i]);
+        if (!good) break;
     }
     while (at < values.size() && fits(values[at])) ++at;
     return at;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "check.hpp"
+#include "row_prints.hpp"
 
 namespace {
 
@@ -63,6 +65,31 @@ void bad_values() {
     CHECK_THROWS(lineup::NeighbourIndex(members, {1, 4, OverlapRule::run}, 1),
                  std::invalid_argument,
                  "z: expected magnitudes up to 1e150, got 1.000e+151 at row 4, step 0");
+}
+
+void prints_are_those_of_values() {
+    // Rows of 37 steps: 0 and 1 are equal but for the sign of a zero, the others differ.
+    std::vector<double> values(5 * 37);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i % 37) * 0.1;
+    values[37] = -0.0;
+    values[2 * 37 + 36] += 1e-12;
+    std::swap(values[3 * 37], values[3 * 37 + 16]);
+    values[4 * 37 + 33] = 0.0;
+    std::array<std::uint32_t, 5> plain{}, wide{};
+    CHECK(lineup::row_prints({values.data(), 5, 37}, 0, 5, plain.data(), Isa::plain));
+    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+        if (isa > lineup::best_isa()) continue;
+        CHECK(lineup::row_prints({values.data(), 5, 37}, 0, 5, wide.data(), isa));
+        CHECK(plain == wide);
+    }
+    CHECK(plain[0] == plain[1]);
+    for (const std::size_t other : {2U, 3U, 4U}) CHECK(plain[0] != plain[other]);
+    for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL, 1.1e150, -1.1e150}) {
+        values[4 * 37 + 33] = bad;
+        CHECK(lineup::row_prints({values.data(), 5, 37}, 0, 4, wide.data()));
+        CHECK(!lineup::row_prints({values.data(), 5, 37}, 4, 5, wide.data()));
+        CHECK(!lineup::row_prints({values.data(), 5, 37}, 4, 5, wide.data(), Isa::plain));
+    }
 }
 
 // A lattice of points with many ties, windows at stride 1 of one long series in three groups.
@@ -143,6 +170,7 @@ void stops_when_asked() {
 int main() {
     small_case();
     bad_values();
+    prints_are_those_of_values();
     for (const std::size_t n : {1U, 31U, 33U, 130U, 700U}) {
         for (const std::size_t dims : {1U, 3U, 4U, 6U}) agrees_with_all_pairs(n, dims, 4, 1.0);
     }
