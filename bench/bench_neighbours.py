@@ -13,6 +13,7 @@ from bench.record import Row, add, cpu_times
 from lineup_fast import kernels
 from lineup_fast.neighbour_index import NeighbourIndex
 
+pytestmark = pytest.mark.timeout(3000)  # slow peers
 K, ETA = 8, 0.2
 # Peer, how many queries it is asked, whether it is exact.
 RECORD = (

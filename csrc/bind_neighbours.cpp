@@ -134,7 +134,9 @@ py::array_t<std::int32_t> neighbours(const Floats& z, const Windows& series, std
 
 void add_neighbours(py::module_& m) {
     using py::arg;
-    py::class_<Index>(m, "NeighbourIndex", kIndex)
+    // A plain type: a metaclass of pybind11's own could not be written down in the stubs.
+    const py::metaclass plain(reinterpret_cast<PyObject*>(&PyType_Type));
+    py::class_<Index>(m, "NeighbourIndex", plain, kIndex)
         .def(py::init<Floats, Windows, std::int64_t, int, const std::string&, Ints, Longs, Ints,
                       int>(),
              arg("z").noconvert(), arg("series").noconvert(), arg("max_run"), arg("decimals"),

@@ -86,7 +86,10 @@ class NeighbourIndex:
         Raises: ValueError on other lengths or dimensions than the members', NaN, infinities.
         """
         asked = placed_series(z, series, self._rules[2], source, start, group)
-        for name, given, own in zip(("z", "series"), asked, self._arrays, strict=False):
+        for name, given, own in (
+            ("z", asked[0], self._arrays[0]),
+            ("series", asked[1], self._arrays[1]),
+        ):
             if given.shape[1] != own.shape[1]:
                 raise ValueError(
                     f"{name}: expected {own.shape[1]} columns as in the index, got {given.shape[1]}"
@@ -116,7 +119,8 @@ class NeighbourIndex:
         header |= {"n": len(values), "steps": values.shape[1], "dims": points.shape[1]}
         header["series"] = _digest(values)
         parts: list[Any] = [MAGIC, json.dumps(header).encode() + b"\n"]
-        for array, dtype in zip((points, source, start, group), _DTYPES.values(), strict=True):
+        arrays: tuple[Any, ...] = (points, source, start, group)
+        for array, dtype in zip(arrays, _DTYPES.values(), strict=True):
             parts.append(array.astype(dtype, copy=False).data)
         target = Path(path)
         fresh = target.with_name(f"{target.name}.writing-{os.getpid()}")
