@@ -75,7 +75,12 @@ bool acceptable(std::span<const double> values) {
 }
 
 double rounded(double value, double scale) {
-    const double scaled = std::nearbyint(value * scale) / scale;
+    // Adding 2^52 leaves no room for a fraction: half to even, as std::nearbyint, without its call.
+    constexpr double whole = 4503599627370496.0;
+    double scaled = value * scale;
+    const double magnitude = std::abs(scaled);
+    if (magnitude < whole) scaled = std::copysign((magnitude + whole) - whole, scaled);
+    scaled /= scale;
     return (std::isfinite(scaled) ? scaled : value) + 0.0;  // -0 + 0 is +0
 }
 
