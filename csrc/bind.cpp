@@ -1,100 +1,20 @@
-// The Python module lineup_fast._core: argument checks, outputs, GIL; no arithmetic. The only file
-// that sees pybind11. lineup_fast/kernels.py is its only caller and gives the readable errors; what
-// is checked here again is what memory safety needs.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
+// The Python module lineup_fast._core: argument checks, outputs, GIL; no arithmetic. Only files
+// named bind see pybind11. lineup_fast/kernels.py is its only caller and gives the readable errors;
+// what is checked here again is what memory safety needs.
 #include <pybind11/stl.h>
 
-#include <stdexcept>
-#include <string>
 #include <thread>
-#include <utility>
 
+#include "bind.hpp"
 #include "chart.hpp"
 #include "features.hpp"
-#include "neighbours.hpp"
 #include "numerals.hpp"
 #include "overlap.hpp"
-#include "prompts.hpp"
 #include "ticks.hpp"
-
-namespace py = pybind11;
 
 namespace {
 
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
-using Floats = Array<double>;
-using Ints = Array<std::int32_t>;
-using Longs = Array<std::int64_t>;
-using Ragged = std::pair<Ints, Longs>;
-
-[[noreturn]] void refuse(const std::string& name, const std::string& expected) {
-    throw std::invalid_argument(name + ": expected " + expected);
-}
-
-lineup::Rows rows(const std::string& name, const Floats& array) {
-    if (array.ndim() != 2 || array.size() == 0) refuse(name, "two dimensions, no empty side");
-    return {array.data(), static_cast<std::size_t>(array.shape(0)),
-            static_cast<std::size_t>(array.shape(1))};
-}
-
-template <class T>
-std::span<const T> flat(const std::string& name, const Array<T>& array) {
-    if (array.ndim() != 1) refuse(name, "one dimension");
-    return {array.data(), static_cast<std::size_t>(array.size())};
-}
-
-template <class T>
-std::span<const T> flat(const std::string& name, const Array<T>& array, std::size_t size) {
-    if (array.ndim() != 1 || static_cast<std::size_t>(array.size()) != size) {
-        refuse(name, std::to_string(size) + " entries");
-    }
-    return flat(name, array);
-}
-
-lineup::RaggedView ragged(const std::string& name, const Ragged& array) {
-    const auto ids = flat(name, array.first);
-    const auto offsets = flat(name + " offsets", array.second);
-    bool good = !offsets.empty() && offsets.front() == 0 &&
-                offsets.back() == static_cast<std::int64_t>(ids.size());
-    for (std::size_t i = 1; good && i < offsets.size(); ++i) good = offsets[i - 1] <= offsets[i];
-    if (!good) refuse(name + " offsets", "rising from 0 to " + std::to_string(ids.size()));
-    return {ids, offsets};
-}
-
-void require_between(const std::string& name, std::int64_t value, std::int64_t low,
-                     std::int64_t high) {
-    if (value < low || value > high) {
-        refuse(name, std::to_string(low) + " to " + std::to_string(high));
-    }
-}
-
-template <class T>
-py::array_t<T> owned(std::vector<T>&& values) {
-    auto* kept = new std::vector<T>(std::move(values));
-    const py::capsule owner(kept, [](void* p) { delete static_cast<std::vector<T>*>(p); });
-    return py::array_t<T>(static_cast<py::ssize_t>(kept->size()), kept->data(), owner);
-}
-
-struct Interrupted {};  // a signal handler raised; its exception waits in the interpreter
-
-// Lets Python's signal handlers run, so that Ctrl+C stops a long kernel.
-void poll_signals() {
-    const py::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw Interrupted{};
-}
-
-// Runs the kernel with the GIL released; no Python object may be touched in it.
-template <class Kernel>
-auto without_gil(Kernel&& kernel) {
-    try {
-        const py::gil_scoped_release released;
-        return kernel();
-    } catch (const Interrupted&) {
-        throw py::error_already_set();
-    }
-}
+using namespace bind;
 
 const char* const kFeatures = R"(Return mean, population std, min and max of each row.
 
@@ -104,7 +24,8 @@ py::array_t<double> features(const Floats& series, int threads) {
     const lineup::Rows view = rows("series", series);
     py::array_t<double> out({view.n, lineup::kFeatures});
     const std::span<double> target(out.mutable_data(), static_cast<std::size_t>(out.size()));
-    without_gil([&] { lineup::features(view, target, threads, poll_signals); });
+    const lineup::Isa isa = requested_isa();
+    without_gil([&] { lineup::features(view, target, threads, poll_signals, isa); });
     return out;
 }
 
@@ -116,39 +37,6 @@ std::size_t longest_run(const Floats& a, const Floats& b, int decimals) {
     const auto left = flat("a", a);
     const auto right = flat("b", b);
     return without_gil([&] { return lineup::longest_run(left, right, decimals); });
-}
-
-const char* const kNeighbours = R"(Return the k nearest admissible rows of each row.
-
-z: float64 [N, D]; series: float64 [N, T]; rule: "run" or "window"; source, group: int32 [N];
-start: int64 [N]. Returns int32 [N, k], padded with -1.)";
-
-py::array_t<std::int32_t> neighbours(const Floats& z, const Floats& series, std::int64_t k,
-                                     std::int64_t max_run, int decimals, const std::string& rule,
-                                     const Ints& source, const Longs& start, const Ints& group,
-                                     int threads) {
-    require_between("k", k, 1, std::int64_t{1} << 20);
-    require_between("max_run", max_run, 0, (std::int64_t{1} << 31) - 1);
-    const lineup::Rows values = rows("series", series);
-    const lineup::Rows points = rows("z", z);
-    if (points.n != values.n) refuse("z", std::to_string(values.n) + " rows as in series");
-    if (values.n > (std::size_t{1} << 31) - 1) refuse("series", "fewer than 2^31 rows");
-    if (rule != "run" && rule != "window") refuse("rule", "run or window");
-    const lineup::NeighbourQuery query{
-        .z = points,
-        .series = values,
-        .group = flat("group", group, values.n),
-        .source = flat("source", source, values.n),
-        .start = flat("start", start, values.n),
-        .k = static_cast<std::size_t>(k),
-        .max_run = static_cast<std::size_t>(max_run),
-        .decimals = decimals,
-        .rule = rule == "run" ? lineup::OverlapRule::run : lineup::OverlapRule::window,
-    };
-    py::array_t<std::int32_t> out({values.n, query.k});
-    const std::span<std::int32_t> target(out.mutable_data(), static_cast<std::size_t>(out.size()));
-    without_gil([&] { lineup::neighbours(query, target, threads, poll_signals); });
-    return out;
 }
 
 const char* const kFormatNumbers = R"(Return values with a fixed number of decimals, joined.
@@ -256,13 +144,9 @@ void render_charts(const std::vector<Floats>& series, const py::object& style,
     without_gil([&] { lineup::render_charts(views, chart, pixels, threads, poll_signals); });
 }
 
-const char* isa() {
-#if defined(__AVX512F__)
-    return "x86-64 avx512";
-#elif defined(__AVX2__)
-    return "x86-64 avx2";
-#elif defined(__x86_64__)
-    return "x86-64 baseline";
+std::string isa() {
+#if defined(__x86_64__)
+    return std::string("x86-64 ") + lineup::isa_name(requested_isa());
 #elif defined(__aarch64__)
     return "aarch64";
 #else
@@ -295,10 +179,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.def("features", &features, kFeatures, py::arg("series").noconvert(), py::arg("threads") = 0);
     m.def("longest_run", &longest_run, kLongestRun, py::arg("a").noconvert(),
           py::arg("b").noconvert(), py::arg("decimals"));
-    m.def("neighbours", &neighbours, kNeighbours, py::arg("z").noconvert(),
-          py::arg("series").noconvert(), py::arg("k"), py::arg("max_run"), py::arg("decimals"),
-          py::arg("rule"), py::arg("source").noconvert(), py::arg("start").noconvert(),
-          py::arg("group").noconvert(), py::arg("threads") = 0);
+    bind::add_neighbours(m);
     m.def("format_numbers", &format_numbers, kFormatNumbers, py::arg("values").noconvert(),
           py::arg("decimals"), py::arg("separator"));
     m.def("number_ids", &number_ids, kNumberIds, py::arg("values").noconvert(), py::arg("decimals"),

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace lineup {
 namespace {
 
 constexpr std::uint64_t kBase = 0x9E3779B97F4A7C15ULL;  // odd, so that no position is lost
+constexpr std::size_t kRows = 64;                       // of one chunk of work
 
 std::vector<double> rounded_copy(std::span<const double> values, double scale) {
     std::vector<double> copy(values.size());
@@ -43,63 +45,117 @@ std::size_t longest_run(std::span<const double> a, std::span<const double> b, in
 
 GramIndex::GramIndex(const Rows& series, std::size_t max_run, int decimals, int threads,
                      const Poll& poll)
-    : steps_(series.steps),
+    : series_(series),
+      scale_(decimal_scale(decimals)),
       length_(max_run + 1),
       count_(max_run < series.steps ? series.steps - max_run : 0),
-      values_(count_ ? series.n * series.steps : 0),
-      grams_(count_ * series.n) {
-    if (!count_) return;
-    const double scale = decimal_scale(decimals);
-    parallel_for(series.n, 64, threads, poll, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i) {
-            const std::span<const double> row = series.row(i);
-            std::transform(row.begin(), row.end(), values_.data() + i * steps_,
-                           [=](double value) { return rounded(value, scale); });
-            fill(i);
-        }
-    });
+      prints_(count_ * series.n),
+      places_(series.n) {
+    if (count_) {
+        parallel_for(series.n, kRows, threads, poll, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t i = begin; i < end; ++i) {
+                fill(series_.row(i), prints_.data() + i * count_);
+            }
+        });
+    }
+    chain(threads, poll);
 }
 
-// Rolling polynomial fingerprints modulo 2^64 of row i, sorted.
-void GramIndex::fill(std::size_t i) {
-    const double* values = values_.data() + i * steps_;
-    Gram* grams = grams_.data() + i * count_;
+// Rolling polynomial fingerprints modulo 2^64, of which the upper half is kept.
+void GramIndex::fill(std::span<const double> values, std::uint32_t* out) const {
+    std::vector<std::uint64_t> terms(values.size());
+    std::transform(values.begin(), values.end(), terms.begin(),
+                   [this](double value) { return mixed(rounded(value, scale_)); });
     std::uint64_t print = 0;
-    std::uint64_t leaving = 1;  // weight of the oldest value of a full gram, times kBase
-    for (std::size_t t = 0; t < steps_; ++t) {
-        print = print * kBase + mixed(values[t]);
-        if (t < length_) leaving *= kBase;
-        if (t >= length_) print -= leaving * mixed(values[t - length_]);
-        if (t + 1 >= length_) {
-            const std::size_t at = t + 1 - length_;
-            grams[at] = {print, static_cast<std::uint32_t>(at)};
+    std::uint64_t leaving = 1;  // weight of the value that a full gram drops
+    for (std::size_t t = 0; t < length_; ++t) {
+        print = print * kBase + terms[t];
+        leaving *= kBase;
+    }
+    out[0] = static_cast<std::uint32_t>(print >> 32);
+    for (std::size_t at = 1; at < count_; ++at) {
+        print = print * kBase + terms[at + length_ - 1] - leaving * terms[at - 1];
+        out[at] = static_cast<std::uint32_t>(print >> 32);
+    }
+}
+
+bool GramIndex::equal(const double* a, const double* b, std::size_t length) const {
+    if (std::memcmp(a, b, length * sizeof(double)) == 0) return true;
+    for (std::size_t t = 0; t < length; ++t) {
+        if (rounded(a[t], scale_) != rounded(b[t], scale_)) return false;
+    }
+    return true;
+}
+
+// How many steps after the row before it row i starts, count_ if it does not continue it.
+std::size_t GramIndex::shift(std::size_t i) const {
+    const std::span<const std::uint32_t> before = row(i - 1);
+    const std::uint32_t first = row(i)[0];
+    for (std::size_t s = 0; s < count_; ++s) {
+        if (before[s] == first &&
+            equal(series_.row(i - 1).data() + s, series_.row(i).data(), series_.steps - s)) {
+            return s;
         }
     }
-    std::sort(grams, grams + count_,
-              [](const Gram& a, const Gram& b) { return a.print < b.print; });
+    return count_;
 }
 
-bool GramIndex::equal(std::size_t i, const Gram& a, std::size_t j, const Gram& b) const {
-    const double* left = values_.data() + i * steps_ + a.at;
-    return std::equal(left, left + length_, values_.data() + j * steps_ + b.at);
-}
-
-bool GramIndex::share(std::size_t i, std::size_t j) const {
-    const std::span<const Gram> left = row(i);
-    const std::span<const Gram> right = row(j);
-    std::size_t a = 0;
-    std::size_t b = 0;
-    while (a < left.size() && b < right.size()) {
-        if (left[a].print < right[b].print) {
-            ++a;
-        } else if (left[a].print > right[b].print) {
-            ++b;
-        } else {
-            // All pairs of this fingerprint: a collision must not hide a true match behind it.
-            for (std::size_t c = b; c < right.size() && right[c].print == left[a].print; ++c) {
-                if (equal(i, left[a], j, right[c])) return true;
+// All rows between two of one chain cover what the two have in common, so that equality of
+// neighbours in the chain carries over to them.
+void GramIndex::chain(int threads, const Poll& poll) {
+    const std::size_t n = series_.n;
+    if (count_) {
+        parallel_for(n, kRows, threads, poll, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t i = std::max<std::size_t>(1, begin); i < end; ++i) {
+                places_[i] = shift(i);
             }
-            ++a;
+        });
+    } else {
+        std::fill(places_.begin(), places_.end(), 1);
+    }
+    places_[0] = 0;
+    for (std::size_t i = 1; i < n; ++i) places_[i] += places_[i - 1];
+}
+
+GramProbe::GramProbe(const GramIndex& index)
+    : index_(index),
+      own_(index.count()),
+      head_(std::bit_ceil(16 * index.count() + 1)),
+      before_(index.count()),
+      mask_(static_cast<std::uint32_t>(head_.size() - 1)) {}
+
+void GramProbe::load(std::size_t row) {
+    load(index_.series().row(row).data(), index_.row(row));
+}
+
+void GramProbe::load(std::span<const double> series) {
+    for (const std::uint32_t print : prints_) head_[print & mask_] = 0;  // before own_ changes
+    prints_ = {};
+    if (index_.count()) index_.fill(series, own_.data());
+    load(series.data(), own_);
+}
+
+void GramProbe::load(const double* values, std::span<const std::uint32_t> prints) {
+    for (const std::uint32_t print : prints_) head_[print & mask_] = 0;
+    values_ = values;
+    prints_ = prints;
+    for (std::size_t at = 0; at < prints.size(); ++at) {
+        std::uint32_t& head = head_[prints[at] & mask_];
+        before_[at] = head;
+        head = static_cast<std::uint32_t>(at + 1);
+    }
+}
+
+bool GramProbe::shares(std::size_t row) const {
+    const std::span<const std::uint32_t> other = index_.row(row);
+    const double* values = index_.series().row(row).data();
+    for (std::size_t at = 0; at < other.size(); ++at) {
+        // All grams of this fingerprint: a collision must not hide a true match behind it.
+        for (std::uint32_t mine = head_[other[at] & mask_]; mine; mine = before_[mine - 1]) {
+            if (prints_[mine - 1] == other[at] &&
+                index_.equal(values_ + mine - 1, values + at, index_.length())) {
+                return true;
+            }
         }
     }
     return false;

@@ -16,32 +16,64 @@ namespace lineup {
 // offset. Throws std::invalid_argument on NaN, infinities and magnitudes above kMaxMagnitude.
 std::size_t longest_run(std::span<const double> a, std::span<const double> b, int decimals);
 
-// Every stretch of max_run + 1 rounded values (a gram) of every row, by fingerprint. Two rows share
-// a run longer than max_run exactly when they share a gram; equal fingerprints are always verified
-// on the values.
+// The fingerprint of every stretch of max_run + 1 rounded values (a gram) of every row. Two rows
+// share a run longer than max_run exactly when they share a gram; equal fingerprints are always
+// verified on the values. Refers to the series, which must outlive it.
 class GramIndex {
   public:
     GramIndex(const Rows& series, std::size_t max_run, int decimals, int threads,
               const Poll& poll = {});
 
-    // Whether rows i and j share a run longer than max_run; O(steps).
-    bool share(std::size_t i, std::size_t j) const;
+    const Rows& series() const { return series_; }
+    std::size_t length() const { return length_; }  // values in a gram
+    std::size_t count() const { return count_; }  // grams in a row, 0 if no row has so many values
+
+    std::span<const std::uint32_t> row(std::size_t i) const {
+        return {prints_.data() + i * count_, count_};
+    }
+
+    // A place for every row on one axis: rows less than count() apart are known to share a gram,
+    // since they are cut from one stretch of values. Found where a row continues the row before it,
+    // so that most pairs of windows at a small stride need no look at their grams. Rising.
+    std::span<const std::uint64_t> places() const { return places_; }
+
+    // Fingerprints of the grams of any series of as many steps to out [count].
+    void fill(std::span<const double> values, std::uint32_t* out) const;
+
+    // Whether two stretches of length() values are equal once rounded.
+    bool equal(const double* a, const double* b, std::size_t length) const;
 
   private:
-    struct Gram {
-        std::uint64_t print;
-        std::uint32_t at;
-    };
+    void chain(int threads, const Poll& poll);
+    std::size_t shift(std::size_t i) const;
 
-    std::span<const Gram> row(std::size_t i) const { return {grams_.data() + i * count_, count_}; }
-    bool equal(std::size_t i, const Gram& a, std::size_t j, const Gram& b) const;
-    void fill(std::size_t i);
+    Rows series_;
+    double scale_;
+    std::size_t length_;
+    std::size_t count_;
+    std::vector<std::uint32_t> prints_;  // [n, count]
+    std::vector<std::uint64_t> places_;  // [n]
+};
 
-    std::size_t steps_;
-    std::size_t length_;          // values in a gram
-    std::size_t count_;           // grams in a row, sorted by fingerprint
-    std::vector<double> values_;  // rounded, [n, steps]
-    std::vector<Gram> grams_;     // [n, count]
+// One series against the rows of an index; room for one thread.
+class GramProbe {
+  public:
+    explicit GramProbe(const GramIndex& index);
+
+    void load(std::size_t row);                 // a row of the index
+    void load(std::span<const double> series);  // any series of as many steps
+    bool shares(std::size_t row) const;         // a run longer than max_run; O(steps)
+
+  private:
+    void load(const double* values, std::span<const std::uint32_t> prints);
+
+    const GramIndex& index_;
+    const double* values_ = nullptr;
+    std::vector<std::uint32_t> own_;  // prints of a series from outside
+    std::span<const std::uint32_t> prints_;
+    std::vector<std::uint32_t> head_;    // by the low bits of a print: 1 + the last gram, 0 if none
+    std::vector<std::uint32_t> before_;  // [count]: the gram before it in its list, as in head_
+    std::uint32_t mask_;
 };
 
 }  // namespace lineup

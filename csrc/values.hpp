@@ -11,19 +11,24 @@ namespace lineup {
 // Beyond this squares, and with them standard deviations and distances, overflow.
 inline constexpr double kMaxMagnitude = 1e150;
 
-// n rows of equal length, row-major float64; owns nothing.
+// n rows of equal length, float64; owns nothing. Rows may overlap, as sliding windows over one
+// series do (stride 1).
 struct Rows {
     const double* data;
     std::size_t n;
     std::size_t steps;
+    std::size_t stride = steps;  // values from the start of one row to the start of the next
 
-    std::span<const double> row(std::size_t i) const { return {data + i * steps, steps}; }
+    std::span<const double> row(std::size_t i) const { return {data + i * stride, steps}; }
 };
 
 // Throws std::invalid_argument "name: expected finite values, got nan at row 3, step 5" on NaN,
 // infinities and magnitudes above kMaxMagnitude; the place is that of the first such value.
 void require_values(std::string_view name, const Rows& values);
 void require_values(std::string_view name, std::span<const double> values);
+
+// Whether require_values would let all of them pass.
+bool acceptable(std::span<const double> values);
 
 // Value rounded half to even at `scale` = 10^decimals; left as it is where scaling overflows.
 // Zero is always +0, so that equal values have equal bits.

@@ -1,5 +1,5 @@
 # Types of the native module; csrc/bind.cpp says what the functions do.
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,34 @@ _Ragged: TypeAlias = tuple[_Ints, _Longs]
 
 def features(series: _Floats, threads: int = 0) -> _Floats: ...
 def longest_run(a: _Floats, b: _Floats, decimals: int) -> int: ...
+
+@final
+class NeighbourIndex:
+    def __init__(
+        self,
+        z: _Floats,
+        series: _Floats,
+        max_run: int,
+        decimals: int,
+        rule: str,
+        source: _Ints,
+        start: _Longs,
+        group: _Ints,
+        threads: int = 0,
+    ) -> None: ...
+    def search(self, k: int, threads: int = 0) -> _Ints: ...
+    def query(
+        self,
+        z: _Floats,
+        series: _Floats,
+        k: int,
+        source: _Ints,
+        start: _Longs,
+        group: _Ints,
+        threads: int = 0,
+    ) -> _Ints: ...
+    def admissible(self, pool: _Ints, threads: int = 0) -> npt.NDArray[np.bool_]: ...
+
 def neighbours(
     z: _Floats,
     series: _Floats,

@@ -2,7 +2,9 @@
 
 The only module that imports the native ``_core``. ``LINEUP_IMPL=native`` (default) or
 ``LINEUP_IMPL=reference`` chooses the implementation when this module is imported; there is never a
-fallback from one to the other. Errors are ``ValueError`` "name: expected …, got …".
+fallback from one to the other. The native kernels use the widest instruction set that the machine
+has; ``LINEUP_ISA=plain``, ``avx2`` or ``avx512``, read at every call, asks for a narrower one, with
+the same results to the last bit (``build_info()["isa"]`` tells). Errors are ``ValueError`` "name: expected …, got …".
 """
 
 from __future__ import annotations
@@ -14,6 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 import lineup_fast
+from lineup_fast.arguments import floats as _floats
+from lineup_fast.arguments import integers as _integers
+from lineup_fast.arguments import number as _number
+from lineup_fast.arguments import ragged as _ragged
+from lineup_fast.arguments import thread_count as _threads
+from lineup_fast.arguments import windows as _windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,71 +119,6 @@ class PromptTree:
         return np.concatenate(pieces[::-1])
 
 
-def _shape(letters: str) -> int:
-    return letters.count(",") + 1
-
-
-def _floats(name: str, value: npt.ArrayLike, letters: str) -> Floats:
-    """C-contiguous float64 array of the rank that the letters spell, no empty side."""
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        raise ValueError(f"{name}: expected float64 [{letters}], got ragged rows") from None
-    if array.dtype.kind not in "fiub" and array.size:
-        raise ValueError(f"{name}: expected float64 [{letters}], got dtype {array.dtype}")
-    if array.ndim != _shape(letters) or 0 in array.shape:
-        raise ValueError(
-            f"{name}: expected float64 [{letters}] with no empty side, got shape {array.shape}"
-        )
-    return np.ascontiguousarray(array, dtype=np.float64)
-
-
-def _integers(name: str, value: npt.ArrayLike, letters: str, dtype: Any) -> Any:
-    """C-contiguous integer array that holds the same numbers in the given dtype."""
-    array = np.asarray(value)
-    wanted = np.dtype(dtype)
-    if array.size and array.dtype.kind not in "iu":
-        raise ValueError(f"{name}: expected {wanted} [{letters}], got dtype {array.dtype}")
-    if array.ndim != _shape(letters):
-        raise ValueError(f"{name}: expected {wanted} [{letters}], got shape {array.shape}")
-    if array.size:
-        limits = np.iinfo(wanted)
-        low, high = int(array.min()), int(array.max())
-        if low < limits.min or high > limits.max:
-            raise ValueError(f"{name}: expected {wanted} [{letters}], got {low} to {high}")
-    return np.ascontiguousarray(array, dtype=wanted)
-
-
-def _ragged(name: str, value: tuple[npt.ArrayLike, npt.ArrayLike], letter: str) -> Ragged:
-    """Ids and offsets of a ragged array, checked against each other."""
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise ValueError(f"{name}: expected (ids, offsets), got {type(value).__name__}")
-    ids: Ints = _integers(name, value[0], "n", np.int32)
-    offsets: Longs = _integers(f"{name} offsets", value[1], f"{letter}+1", np.int64)
-    if (
-        not offsets.size
-        or offsets[0] != 0
-        or offsets[-1] != ids.size
-        or bool((np.diff(offsets) < 0).any())
-    ):
-        raise ValueError(
-            f"{name} offsets: expected rising from 0 to {ids.size}, got {offsets.tolist()[:8]}"
-        )
-    return ids, offsets
-
-
-def _number(name: str, value: int, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ValueError(f"{name}: expected an integer, got {value!r}")
-    if not low <= value <= high:
-        raise ValueError(f"{name}: expected {low} to {high}, got {value}")
-    return int(value)
-
-
-def _threads(threads: int) -> int:
-    return _number("threads", threads, 0, 1024)
-
-
 def features(series: npt.ArrayLike, *, threads: int = 0) -> Floats:
     """φ of every series: mean, population standard deviation, minimum, maximum.
 
@@ -197,6 +140,42 @@ def longest_run(a: npt.ArrayLike, b: npt.ArrayLike, *, decimals: int) -> int:
         _floats("a", a, "T"), _floats("b", b, "T"), _number("decimals", decimals, 0, MAX_ROUNDING)
     )
     return run
+
+
+def placed_series(
+    z: npt.ArrayLike,
+    series: npt.ArrayLike,
+    rule: str,
+    source: npt.ArrayLike | None,
+    start: npt.ArrayLike | None,
+    group: npt.ArrayLike | None,
+) -> tuple[Floats, Floats, Ints, Longs, Ints]:
+    """Points, values, source, start and group, checked against each other."""
+    points, values = _floats("z", z, "N, D"), _windows("series", series)
+    n = len(values)
+    if len(points) != n:
+        raise ValueError(f"z: expected {n} rows as in series, got {len(points)}")
+    if rule == "window" and (source is None or start is None):
+        raise ValueError("source, start: expected with rule 'window', got None")
+    where: list[Any] = []
+    for name, given, dtype in (
+        ("source", source, np.int32),
+        ("start", start, np.int64),
+        ("group", group, np.int32),
+    ):
+        array = np.zeros(n, dtype) if given is None else _integers(name, given, "N", dtype)
+        if len(array) != n:
+            raise ValueError(f"{name}: expected {n} entries as in series, got {len(array)}")
+        where.append(array)
+    return points, values, where[0], where[1], where[2]
+
+
+def overlap_rule(max_run: int, decimals: int, rule: str) -> tuple[int, int, str]:
+    """The three, checked."""
+    if rule not in RULES:
+        raise ValueError(f"rule: expected run or window, got {rule!r}")
+    longest = _number("max_run", max_run, 0, 2**31 - 1)
+    return longest, _number("decimals", decimals, 0, MAX_ROUNDING), rule
 
 
 def neighbours(
@@ -222,31 +201,12 @@ def neighbours(
     Returns: int32 [N, k], nearest first, ties to the lower index, -1 where there are no more.
     Raises: ValueError on bad shapes, NaN, infinities, or a window rule without source and start.
     """
-    points, values = _floats("z", z, "N, D"), _floats("series", series, "N, T")
-    n = len(values)
-    if len(points) != n:
-        raise ValueError(f"z: expected {n} rows as in series, got {len(points)}")
-    if rule not in RULES:
-        raise ValueError(f"rule: expected run or window, got {rule!r}")
-    if rule == "window" and (source is None or start is None):
-        raise ValueError("source, start: expected with rule 'window', got None")
-    where: list[Any] = []
-    for name, given, dtype in (
-        ("source", source, np.int32),
-        ("start", start, np.int64),
-        ("group", group, np.int32),
-    ):
-        array = np.zeros(n, dtype) if given is None else _integers(name, given, "N", dtype)
-        if len(array) != n:
-            raise ValueError(f"{name}: expected {n} entries as in series, got {len(array)}")
-        where.append(array)
+    points, values, *where = placed_series(z, series, rule, source, start, group)
     out: Ints = _impl.neighbours(
         points,
         values,
         _number("k", k, 1, 2**20),
-        _number("max_run", max_run, 0, 2**31 - 1),
-        _number("decimals", decimals, 0, MAX_ROUNDING),
-        rule,
+        *overlap_rule(max_run, decimals, rule),
         *where,
         _threads(threads),
     )

@@ -7,7 +7,7 @@ and ignored. The twins of the chart kernels live in :mod:`lineup_fast.reference_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,6 +69,90 @@ def longest_run(a: Floats, b: Floats, decimals: int) -> int:
     return best
 
 
+class NeighbourIndex:
+    """Series of one length with their points, searched one pair at a time."""
+
+    def __init__(
+        self,
+        z: Floats,
+        series: Floats,
+        max_run: int,
+        decimals: int,
+        rule: str,
+        source: Ints,
+        start: Longs,
+        group: Ints,
+        threads: int = 0,
+    ) -> None:
+        del threads
+        require_values("z", z)
+        require_values("series", series)
+        self._z, self._series = z, series
+        self._max_run, self._decimals, self._rule = max_run, decimals, rule
+        self._source, self._start, self._group = source, start, group
+
+    def _admits(self, j: int, values: Floats, source: int, start: int, group: int) -> bool:
+        """Whether member j may be a neighbour of a series."""
+        if group != self._group[j] or np.array_equal(values, self._series[j]):
+            return False
+        if self._rule == "run":
+            return longest_run(values, self._series[j], self._decimals) <= self._max_run
+        apart = abs(int(start) - int(self._start[j]))
+        return source != self._source[j] or len(values) - apart <= self._max_run
+
+    def _nearest(self, k: int, z: Floats, itself: int, *of: Any) -> Ints:
+        """The k nearest members that a series ``of`` (values, source, start, group) admits."""
+        distance = np.zeros(len(self._z))
+        for column in range(z.shape[0]):
+            distance += (self._z[:, column] - z[column]) ** 2
+        found: list[int] = []
+        for j in np.lexsort((np.arange(len(distance)), distance)).tolist():
+            if len(found) == k:
+                break
+            if j != itself and self._admits(j, *of):
+                found.append(j)
+        return np.array(found + [-1] * (k - len(found)), dtype=np.int32)
+
+    def _members(self) -> list[tuple[Any, ...]]:
+        return list(zip(self._series, self._source, self._start, self._group, strict=True))
+
+    def search(self, k: int, threads: int = 0) -> Ints:
+        """The k neighbours of every member, int32 [N, k], padded with -1."""
+        del threads
+        found = [self._nearest(k, self._z[i], i, *of) for i, of in enumerate(self._members())]
+        return np.stack(found)
+
+    def query(
+        self,
+        z: Floats,
+        series: Floats,
+        k: int,
+        source: Ints,
+        start: Longs,
+        group: Ints,
+        threads: int = 0,
+    ) -> Ints:
+        """The k neighbours of series from outside among the members, int32 [M, k]."""
+        del threads
+        require_values("z", z)
+        require_values("series", series)
+        asked = zip(z, series, source, start, group, strict=True)
+        return np.stack([self._nearest(k, point, -1, *of) for point, *of in asked])
+
+    def admissible(self, pool: Ints, threads: int = 0) -> npt.NDArray[np.bool_]:
+        """Whether each entry of a pool [N, k] may be a neighbour of its row; false for -1."""
+        del threads
+        n = len(self._series)
+        bad = pool[(pool < -1) | (pool >= n)]
+        if len(bad):
+            raise ValueError(f"pool: expected -1 to {n - 1}, got {bad[0]}")
+        out = np.zeros(pool.shape, dtype=np.bool_)
+        for i, of in enumerate(self._members()):
+            for at, j in enumerate(pool[i].tolist()):
+                out[i, at] = j >= 0 and j != i and self._admits(j, *of)
+        return out
+
+
 def neighbours(
     z: Floats,
     series: Floats,
@@ -82,29 +166,8 @@ def neighbours(
     threads: int = 0,
 ) -> Ints:
     """The k nearest admissible rows for every row, int32 [N, k], padded with -1."""
-    del threads
-    require_values("z", z)
-    require_values("series", series)
-    n, steps = series.shape
-    out = np.full((n, k), -1, dtype=np.int32)
-    for i in range(n):
-        distance = np.zeros(n)
-        for column in range(z.shape[1]):
-            distance += (z[:, column] - z[i, column]) ** 2
-        found = 0
-        for j in np.lexsort((np.arange(n), distance)):
-            if found == k:
-                break
-            if j == i or group[j] != group[i] or np.array_equal(series[i], series[j]):
-                continue
-            if rule == "run":
-                shared = longest_run(series[i], series[j], decimals)
-            else:
-                shared = steps - abs(int(start[i]) - int(start[j])) if source[i] == source[j] else 0
-            if shared <= max_run:
-                out[i, found] = j
-                found += 1
-    return out
+    index = NeighbourIndex(z, series, max_run, decimals, rule, source, start, group)
+    return index.search(k, threads)
 
 
 def format_numbers(values: Floats, decimals: int, separator: str) -> str:

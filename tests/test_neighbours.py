@@ -171,8 +171,8 @@ def test_bad_input(z: object, series: object, options: dict[str, object], text: 
 
 
 def test_other_python_threads_run_meanwhile() -> None:
-    series = _walks(6000, 24, seed=9)
-    z = _scored(series)
+    rng = np.random.default_rng(9)
+    z, series = rng.normal(size=(8000, 8)), rng.normal(size=(8000, 24))
     turns = 0
     done = threading.Event()
 
@@ -186,7 +186,7 @@ def test_other_python_threads_run_meanwhile() -> None:
     counter.start()
     try:
         before = turns
-        kernels.neighbours(z, series, k=8, max_run=4, decimals=4, threads=1)
+        kernels.neighbours(z, series, k=32, max_run=4, decimals=4, threads=1)
         during = turns - before
     finally:
         done.set()

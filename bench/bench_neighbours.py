@@ -1,0 +1,153 @@
+"""Eight nearest windows that overlap little enough: all queries, tree included, one thread."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import peers_neighbours as peers
+from bench.record import Row, add, cpu_times
+from lineup_fast import kernels
+from lineup_fast.neighbour_index import NeighbourIndex
+
+pytestmark = pytest.mark.timeout(3000)  # slow peers
+K, ETA = 8, 0.2
+# Peer, how many queries it is asked, whether it is exact.
+RECORD = (
+    (peers.ckdtree_all, 10_000, True),
+    (peers.sklearn_kdtree, 10_000, True),
+    (peers.faiss_flat, 1_000, True),
+    (peers.hnsw, 1_000, False),
+)
+
+
+def _pool(n: int, steps: int) -> dict[str, Any]:
+    series, source, start = peers.ett_like(n, steps)
+    phi = kernels.features(series)
+    max_run = max(1, int(ETA * steps))
+    return {
+        "z": (phi - phi.mean(axis=0)) / phi.std(axis=0),
+        "series": series,
+        "source": source.astype(np.int32),
+        "start": start,
+        "max_run": max_run,
+        "decimals": 4,
+        "rule": "window",
+    }
+
+
+def _places(pool: dict[str, Any], steps: int) -> tuple[Any, int]:
+    """One axis on which windows of different sources are far apart, and how near is too near."""
+    span = int(pool["start"].max()) + 2 * steps
+    return pool["source"].astype(np.int64) * span + pool["start"], steps - pool["max_run"] - 1
+
+
+def _recall(found: Any, right: Any) -> float:
+    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found, right, strict=True)]))
+
+
+@pytest.mark.parametrize(
+    ("n", "steps", "must", "goal"),
+    [
+        (10_000, 96, None, None),
+        (100_000, 24, 7, 10),
+        (100_000, 96, 15, 30),
+        pytest.param(600_000, 96, 15, 30, marks=pytest.mark.slow),
+    ],
+)
+def test_window_rule(benchmark: Any, n: int, steps: int, must: Any, goal: Any) -> None:
+    pool = _pool(n, steps)
+    place, reach = _places(pool, steps)
+    points = pool["z"]
+
+    def ours() -> Any:
+        return kernels.neighbours(**pool, k=K, threads=1)
+
+    found = benchmark.pedantic(ours, rounds=1)
+    sample = np.random.default_rng(1).choice(n, 200, replace=False)
+    right = peers.all_pairs(points, place, reach, K, sample)
+    np.testing.assert_array_equal(found[sample], right)
+    every = np.arange(n)
+    if benchmark.disabled:
+        return
+    began = time.process_time()
+    np.testing.assert_array_equal(peers.ckdtree(points, place, reach, K, every), found)
+    peer_seconds = time.process_time() - began
+    ours_seconds = cpu_times({"ours": ours}, rounds=3)["ours"]
+    size = f"{n} x {steps}"
+    name = "scipy cKDTree, k doubling"
+    add(Row("neighbours", size, name, peer_seconds / ours_seconds, must, goal, "all ids"))
+
+
+@pytest.mark.parametrize(("peer", "count", "exact"), RECORD)
+def test_other_libraries(benchmark: Any, peer: Any, count: int, exact: bool) -> None:
+    """For the record: a sample of the queries, the cost of the others taken to be the same."""
+    n, steps = 100_000, 96
+    pool = _pool(n, steps)
+    place, reach = _places(pool, steps)
+    found = benchmark.pedantic(lambda: kernels.neighbours(**pool, k=K, threads=1), rounds=1)
+    queries = np.random.default_rng(2).choice(n, count, replace=False)
+    asked: dict[int, float] = {}
+    for size in (1, count):  # one query costs what building costs
+        began = time.process_time()
+        given = peer(pool["z"], place, reach, K, queries[:size])
+        asked[size] = time.process_time() - began
+    recall = _recall(given, found[queries])
+    assert recall > (0.999 if exact else 0.9)
+    if benchmark.disabled:
+        return
+    ours = cpu_times({"ours": lambda: kernels.neighbours(**pool, k=K, threads=1)}, rounds=3)["ours"]
+    ratio = (asked[1] + (asked[count] - asked[1]) * n / count) / ours
+    name = f"{peer.__name__}, {count} queries scaled to all"
+    add(Row("neighbours", f"{n} x {steps}", name, ratio, None, None, f"recall {recall:.4f}"))
+
+
+@pytest.mark.parametrize("rule", ["run", "window"])
+def test_run_rule_costs_little_more(benchmark: Any, rule: str) -> None:
+    """For the record: the rule on values instead of places, on the same windows."""
+    pool = _pool(20_000, 96) | {"decimals": 9}
+    places = kernels.neighbours(**pool, k=K)
+    pool["rule"] = rule
+    found = benchmark.pedantic(lambda: kernels.neighbours(**pool, k=K, threads=1), rounds=1)
+    np.testing.assert_array_equal(found, places)
+
+
+def test_run_overlap_of_all_pools(benchmark: Any) -> None:
+    """Whether any series of any pool shares too long a run with its target."""
+    n, steps, count = 10_000, 96, 60
+    pool = _pool(n, steps)
+    pool["series"] = pool["series"].round(2)
+    del pool["source"], pool["start"]
+    pool["rule"] = "run"
+    rng = np.random.default_rng(3)
+    near = kernels.neighbours(**pool, k=K - 2)
+    # Two of eight entries are shifted copies of the target, so that both answers occur.
+    shifted = np.arange(n)[:, None] + rng.integers(1, 90, (n, 2))
+    pools = np.concatenate([near, np.minimum(shifted, n - 1)], axis=1).astype(np.int32)
+
+    def ours() -> Any:
+        return NeighbourIndex(**pool, threads=1).admissible(pools, threads=1)
+
+    found = benchmark.pedantic(ours, rounds=1)
+    rounded = [row.tolist() for row in pool["series"].round(4)]
+    asked = [(int(i), at) for i in rng.choice(n, count, replace=False) for at in (0, K - 1)]
+
+    def python() -> list[bool]:
+        return [
+            i != pools[i, at]
+            and peers.python_longest_run(rounded[i], rounded[pools[i, at]]) <= pool["max_run"]
+            for i, at in asked
+        ]
+
+    answers = [bool(found[i, at]) for i, at in asked]
+    assert answers == python()
+    assert len(set(answers)) == 2
+    if benchmark.disabled:
+        return
+    seconds = cpu_times({"ours": ours, "python": python}, rounds=3)
+    ratio = seconds["python"] / len(asked) * pools.size / seconds["ours"]
+    name = f"plain Python O(T²), {len(asked)} pairs scaled to all"
+    add(Row("run overlap of pools", f"{n} x {steps} x {K}", name, ratio, 100, 1000, "answers"))

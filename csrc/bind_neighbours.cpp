@@ -1,0 +1,156 @@
+// Neighbours in the Python module.
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "bind.hpp"
+#include "neighbours.hpp"
+
+namespace bind {
+namespace {
+
+// Rows whose values are contiguous but which may overlap, as sliding windows do.
+using Windows = py::array_t<double, 0>;
+
+lineup::Rows windows(const std::string& name, const Windows& array) {
+    if (array.ndim() != 2 || array.size() == 0) refuse(name, "two dimensions, no empty side");
+    constexpr auto width = static_cast<py::ssize_t>(sizeof(double));
+    const auto n = static_cast<std::size_t>(array.shape(0));
+    const auto steps = static_cast<std::size_t>(array.shape(1));
+    const bool good = (steps == 1 || array.strides(1) == width) && array.strides(0) >= 0 &&
+                      array.strides(0) % width == 0;
+    if (!good) refuse(name, "rows of contiguous values");
+    const std::size_t stride = n == 1 ? steps : static_cast<std::size_t>(array.strides(0) / width);
+    return {array.data(), n, steps, stride};
+}
+
+lineup::PlacedSeries placed(const Floats& z, const Windows& series, const Ints& source,
+                            const Longs& start, const Ints& group) {
+    const lineup::Rows values = windows("series", series);
+    const lineup::Rows points = rows("z", z);
+    if (points.n != values.n) refuse("z", std::to_string(values.n) + " rows as in series");
+    if (values.n > (std::size_t{1} << 31) - 1) refuse("series", "fewer than 2^31 rows");
+    return {points, values, flat("group", group, values.n), flat("source", source, values.n),
+            flat("start", start, values.n)};
+}
+
+lineup::Overlap overlap(std::int64_t max_run, int decimals, const std::string& rule) {
+    require_between("max_run", max_run, 0, (std::int64_t{1} << 31) - 1);
+    if (rule != "run" && rule != "window") refuse("rule", "run or window");
+    return {static_cast<std::size_t>(max_run), decimals,
+            rule == "run" ? lineup::OverlapRule::run : lineup::OverlapRule::window};
+}
+
+// The index, and the arrays that it refers to.
+class Index {
+  public:
+    Index(Floats z, Windows series, std::int64_t max_run, int decimals, const std::string& rule,
+          Ints source, Longs start, Ints group, int threads)
+        : z_(std::move(z)),
+          series_(std::move(series)),
+          source_(std::move(source)),
+          start_(std::move(start)),
+          group_(std::move(group)) {
+        const lineup::PlacedSeries members = placed(z_, series_, source_, start_, group_);
+        const lineup::Overlap rules = overlap(max_run, decimals, rule);
+        const lineup::Isa isa = requested_isa();
+        without_gil([&] { index_.emplace(members, rules, threads, poll_signals, isa); });
+    }
+
+    py::array_t<std::int32_t> search(std::int64_t k, int threads) const {
+        require_between("k", k, 1, std::int64_t{1} << 20);
+        const auto size = static_cast<std::size_t>(k);
+        py::array_t<std::int32_t> out({index_->size(), size});
+        const std::span<std::int32_t> pools(out.mutable_data(), index_->size() * size);
+        const lineup::Isa isa = requested_isa();
+        without_gil([&] { index_->search(size, pools, threads, poll_signals, isa); });
+        return out;
+    }
+
+    py::array_t<std::int32_t> query(const Floats& z, const Windows& series, std::int64_t k,
+                                    const Ints& source, const Longs& start, const Ints& group,
+                                    int threads) const {
+        require_between("k", k, 1, std::int64_t{1} << 20);
+        const lineup::PlacedSeries asked = placed(z, series, source, start, group);
+        if (asked.z.steps != index_->dims()) refuse("z", std::to_string(index_->dims()) + " dims");
+        if (asked.series.steps != index_->steps()) {
+            refuse("series", std::to_string(index_->steps()) + " steps");
+        }
+        const auto size = static_cast<std::size_t>(k);
+        py::array_t<std::int32_t> out({asked.z.n, size});
+        const std::span<std::int32_t> pools(out.mutable_data(), asked.z.n * size);
+        const lineup::Isa isa = requested_isa();
+        without_gil([&] { index_->query(asked, size, pools, threads, poll_signals, isa); });
+        return out;
+    }
+
+    py::array_t<bool> admissible(const Ints& pool, int threads) const {
+        if (pool.ndim() != 2 || static_cast<std::size_t>(pool.shape(0)) != index_->size()) {
+            refuse("pool", std::to_string(index_->size()) + " rows");
+        }
+        const std::span<const std::int32_t> view(pool.data(),
+                                                 static_cast<std::size_t>(pool.size()));
+        py::array_t<bool> out({pool.shape(0), pool.shape(1)});
+        const std::span<bool> flags(out.mutable_data(), view.size());
+        const auto k = static_cast<std::size_t>(pool.shape(1));
+        without_gil([&] { index_->admissible(view, k, flags, threads, poll_signals); });
+        return out;
+    }
+
+  private:
+    Floats z_;
+    Windows series_;
+    Ints source_;
+    Longs start_;
+    Ints group_;
+    std::optional<lineup::NeighbourIndex> index_;
+};
+
+const char* const kIndex = R"(Index of series for their nearest admissible neighbours.
+
+z: float64 [N, D]; series: float64 [N, T], whose rows may overlap in memory, kept; rule: "run" or
+"window"; source, group: int32 [N]; start: int64 [N].)";
+
+const char* const kSearch = R"(Return the k neighbours of every member: int32 [N, k], -1 padded.)";
+
+const char* const kQuery = R"(Return the k neighbours of series from outside: int32 [M, k].)";
+
+const char* const kAdmissible = R"(Return which entries of a pool int32 [N, k] may stand there.)";
+
+const char* const kNeighbours = R"(Return the k nearest admissible rows of each row.
+
+z: float64 [N, D]; series: float64 [N, T]; rule: "run" or "window"; source, group: int32 [N];
+start: int64 [N]. Returns int32 [N, k], padded with -1.)";
+
+py::array_t<std::int32_t> neighbours(const Floats& z, const Windows& series, std::int64_t k,
+                                     std::int64_t max_run, int decimals, const std::string& rule,
+                                     const Ints& source, const Longs& start, const Ints& group,
+                                     int threads) {
+    return Index(z, series, max_run, decimals, rule, source, start, group, threads)
+        .search(k, threads);
+}
+
+}  // namespace
+
+void add_neighbours(py::module_& m) {
+    using py::arg;
+    // A plain type: a metaclass of pybind11's own could not be written down in the stubs.
+    const py::metaclass plain(reinterpret_cast<PyObject*>(&PyType_Type));
+    py::class_<Index>(m, "NeighbourIndex", plain, kIndex)
+        .def(py::init<Floats, Windows, std::int64_t, int, const std::string&, Ints, Longs, Ints,
+                      int>(),
+             arg("z").noconvert(), arg("series").noconvert(), arg("max_run"), arg("decimals"),
+             arg("rule"), arg("source").noconvert(), arg("start").noconvert(),
+             arg("group").noconvert(), arg("threads") = 0)
+        .def("search", &Index::search, kSearch, arg("k"), arg("threads") = 0)
+        .def("query", &Index::query, kQuery, arg("z").noconvert(), arg("series").noconvert(),
+             arg("k"), arg("source").noconvert(), arg("start").noconvert(),
+             arg("group").noconvert(), arg("threads") = 0)
+        .def("admissible", &Index::admissible, kAdmissible, arg("pool").noconvert(),
+             arg("threads") = 0);
+    m.def("neighbours", &neighbours, kNeighbours, arg("z").noconvert(), arg("series").noconvert(),
+          arg("k"), arg("max_run"), arg("decimals"), arg("rule"), arg("source").noconvert(),
+          arg("start").noconvert(), arg("group").noconvert(), arg("threads") = 0);
+}
+
+}  // namespace bind
