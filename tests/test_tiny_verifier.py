@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import SYSTEM
@@ -22,7 +21,7 @@ from trainer.tiny.verifier_model import new_model, packed_forward
 SHIPPED = Path(verifier_check.__file__).parent / "verifier"
 TOKENIZER = tokenizer.build()
 LAYOUTS = {k: data.Layout(TOKENIZER, k) for k in (2, 4)}
-LESSON = data.Lesson(k=4, near=True, noise=2.0, rough=0.1, odd=0.1, readout=0.2)
+LESSON = data.Lesson(near=True, noise=2.0, rough=0.1, odd=0.1, readout=0.2)
 
 
 def _ids(text: str) -> list[int]:
@@ -63,7 +62,7 @@ def test_training_prompts_are_those_of_the_reward(k: int) -> None:
 def _batch() -> data.Batch:
     pool = data.generated_pools(200, np.random.default_rng(1))[12]
     rng = np.random.default_rng(2)
-    return data.make_batch(TOKENIZER, LAYOUTS, pool, LESSON, sets=3, captions_per_set=8, rng=rng)
+    return data.make_batch(TOKENIZER, LAYOUTS[4], pool, LESSON, sets=3, captions_per_set=8, rng=rng)
 
 
 def test_batches_are_balanced_and_point_at_what_is_told() -> None:
@@ -130,7 +129,8 @@ def test_shipped_files_are_small_16_bit_and_read_by_the_same_tokenizer() -> None
     assert (SHIPPED / "model.safetensors").stat().st_size < 7_000_000
     config = json.loads((SHIPPED / "config.json").read_text())
     assert config["dtype"] in ("bfloat16", "float16")
-    shipped = AutoTokenizer.from_pretrained(SHIPPED)
+    # Not AutoTokenizer: for this model type it replaces the splitting rules by its own.
+    shipped = tokenizer.load(SHIPPED)
     rng = np.random.default_rng(0)
     texts = [captions.full(series.generate(1, 12, rng)[0], rng) for _ in range(20)]
     assert shipped(texts)["input_ids"] == TOKENIZER(texts)["input_ids"]
@@ -138,14 +138,13 @@ def test_shipped_files_are_small_16_bit_and_read_by_the_same_tokenizer() -> None
 
 @needs_weights
 def test_shipped_verifier_meets_the_bars_on_a_sample() -> None:
-    pytest.importorskip("pyarrow")
     torch.set_num_threads(1)
     try:
         kinds = ("exact", "noise_2", "empty", "stranger")
-        figures = verifier_check.measure(SHIPPED, 200, kinds=kinds, seed=1)
+        figures = verifier_check.measure(SHIPPED, 100, kinds=kinds, seed=1)
     except ImportError as error:  # the packaged data are an extra
         pytest.skip(str(error))
-    margin = 0.06  # two standard errors of 200 items at the bar
+    margin = 0.08  # two standard errors of 100 items at the bar
     assert figures["exact"]["accuracy"] >= 0.80 - margin
     assert figures["noise_2"]["accuracy"] >= 0.65 - margin
     assert figures["empty"]["accuracy"] <= 0.33

@@ -2,7 +2,8 @@
 
 Trained straight on the answer letter a network of this size stays at chance. Here every number
 of a caption is a question of its own: predict it from the candidates before it, say which
-candidate it speaks of after it. One candidate first, then two, then four look-alikes, then noise.
+candidate it speaks of after it; and one attention head is shown the value that the number means.
+Random candidates first, then look-alikes, then noise.
 A step is a pure function of (seed, step), so a stopped run goes on where it was.
 """
 
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from trainer.tiny import tokenizer as tokens
 from trainer.tiny import verifier_data as data
-from trainer.tiny.verifier_check import default_corpus, measure, misses, model_card
+from trainer.tiny.verifier_check import RECIPE, default_corpus, measure, misses, model_card
 from trainer.tiny.verifier_model import (
     FACTS_AFTER,
     PLACES_AFTER,
@@ -63,9 +64,7 @@ def lesson(settings: Settings, step: int) -> data.Lesson:
     rising = min(1.0, max(0.0, (done - settings.near) / (settings.noisy - settings.near)))
     readout = 0.6 - 0.4 * min(1.0, done / settings.near)
     odd = 0.08 if near else 0.02
-    return data.Lesson(
-        k=4, near=near, noise=3.0 * rising, rough=0.15 * rising, odd=odd, readout=readout
-    )
+    return data.Lesson(near=near, noise=3.0 * rising, rough=0.15 * rising, odd=odd, readout=readout)
 
 
 def rate(settings: Settings, step: int) -> float:
@@ -84,9 +83,9 @@ class Course:
         self.model = new_model(self.tokenizer, settings.seed)
         self.heads = new_heads()
         self.dtype = fast_dtype()
-        self.layouts = {k: data.Layout(self.tokenizer, k) for k in (1, 2, 3, 4)}
+        self.layout = data.Layout(self.tokenizer, RECIPE.k)
         number_row = torch.full((len(self.tokenizer),), -1)
-        number_row[torch.tensor(self.layouts[4].numbers)] = torch.arange(101)
+        number_row[torch.tensor(self.layout.numbers)] = torch.arange(101)
         self.number_row = number_row
         matrices = [
             weight
@@ -122,7 +121,7 @@ class Course:
         pool = self.pools[0 if rng.random() < self.settings.real else 1][length]
         return data.make_batch(
             self.tokenizer,
-            self.layouts,
+            self.layout,
             pool,
             lesson(self.settings, self.step),
             sets=self.settings.sets * 24 // length,
@@ -135,7 +134,7 @@ class Course:
         prefix, caption = torch.from_numpy(batch.prefix), torch.from_numpy(batch.caption)
         seen = packed_forward(self.model, prefix, caption, self.dtype)
         target, blind = torch.from_numpy(batch.target), torch.from_numpy(batch.blind)
-        layout, (_, k, length) = self.layouts[batch.sets.shape[1]], batch.sets.shape
+        layout, (_, k, length) = self.layout, batch.sets.shape
         table = self.model.get_input_embeddings().weight
         rows = torch.arange(len(target))
         final = seen.behind[-1][rows, torch.from_numpy(batch.last)].float()
@@ -233,10 +232,7 @@ def train(course: Course, minutes: float) -> bool:
         course.seconds = before + passed
         if course.step % REPORT_EVERY == 0:
             left = passed / (course.step - first) * (course.settings.steps - course.step)
-            row: dict[str, float] = {
-                "step": course.step,
-                "k": lesson(course.settings, course.step).k,
-            }
+            row: dict[str, float] = {"step": course.step}
             row |= {name: round(value, 3) for name, value in mean.items()}
             words = " ".join(f"{name} {value}" for name, value in row.items())
             print(f"{words}  ({passed / 60:.1f} min, {left / 60:.1f} left)", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +29,8 @@ class Layout:
         def ids(text: str) -> Ints:
             return np.array(tokenizer.encode(text, add_special_tokens=False), dtype=np.int64)
 
-        recipe = prompts.Recipe(k=max(2, k), layout="candidates_first", decimals=0)
+        recipe = prompts.Recipe(k=k, layout="candidates_first", decimals=0)
         text = prompts.without_template(prompts.user_text(recipe, "\x01", "\x02"))
-        if k == 1:  # a warm-up question, never asked of the finished model
-            text = text.replace("Here are 2 ", "Here are 1 ")
         head, rest = text.split("\x01")
         middle, tail = rest.split("\x02")
         self.k = k
@@ -101,14 +98,13 @@ def corpus_pools(corpus: Corpus, split: str) -> dict[int, Pool]:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one training step asks: candidates, look-alikes or random ones, noise of the captions.
+    """What one training step asks: look-alikes or random candidates, noise of the captions.
 
     noise: largest σ of told values in units; rough: share of captions with noise as of a captioner
     that has just begun to learn (values up to 8, steps up to 2 off); odd: share of captions that
     tell nothing of the set; readout: share of the others that only tell values at steps.
     """
 
-    k: int
     near: bool
     noise: float
     rough: float
@@ -147,23 +143,23 @@ def facts(sets: Ints) -> NDArray[np.float64]:
     return np.asarray(np.concatenate([single, quarters], -1) / 50.0 - 1.0)
 
 
-def draw_sets(pool: Pool, count: int, lesson: Lesson, rng: np.random.Generator) -> Ints:
+def draw_sets(pool: Pool, count: int, k: int, lesson: Lesson, rng: np.random.Generator) -> Ints:
     """Return i64[count,K,T]: a random series with look-alikes (or random ones), in random order."""
     sets: list[NDArray[Any]] = []
     while len(sets) < count:
         anchor = int(rng.integers(len(pool.series)))
         near = pool.near[anchor]
         near = near[near >= 0]
-        if lesson.near and len(near) >= lesson.k - 1:
+        if lesson.near and len(near) >= k - 1:
             # Half the sets are as validation asks them, half as training redraws them.
-            ahead = lesson.k - 1 if rng.random() < 0.5 else len(near)
-            others = near[:ahead][rng.permutation(ahead)[: lesson.k - 1]]
+            ahead = k - 1 if rng.random() < 0.5 else len(near)
+            others = near[:ahead][rng.permutation(ahead)[: k - 1]]
         elif lesson.near:
             continue
         else:
-            others = rng.integers(len(pool.series), size=lesson.k - 1)
+            others = rng.integers(len(pool.series), size=k - 1)
         members = np.concatenate([[anchor], others]).astype(np.int64)
-        sets.append(pool.series[members[rng.permutation(lesson.k)]])
+        sets.append(pool.series[members[rng.permutation(k)]])
     return np.stack(sets).astype(np.int64)
 
 
@@ -205,7 +201,7 @@ def _tell(
 
 def make_batch(
     tokenizer: Any,
-    layouts: Mapping[int, Layout],
+    layout: Layout,
     pool: Pool,
     lesson: Lesson,
     *,
@@ -214,12 +210,12 @@ def make_batch(
     rng: np.random.Generator,
 ) -> Batch:
     """Return one batch: targets spread evenly over the K positions of every set."""
-    layout = layouts[lesson.k]
-    drawn = draw_sets(pool, sets, lesson, rng)
-    rounds = -(-captions_per_set // lesson.k)
+    k = layout.k
+    drawn = draw_sets(pool, sets, k, lesson, rng)
+    rounds = -(-captions_per_set // k)
     target = np.concatenate(
         [
-            np.concatenate([rng.permutation(lesson.k) for _ in range(rounds)])[:captions_per_set]
+            np.concatenate([rng.permutation(k) for _ in range(rounds)])[:captions_per_set]
             for _ in range(sets)
         ]
     )
