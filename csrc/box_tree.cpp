@@ -50,7 +50,7 @@ double value_of_rank(const std::vector<double>& keys, std::size_t rank, std::vec
         for (const double key : keys) {
             below += key < low ? 1 : 0;
             near[kept] = key;
-            kept += (key >= low) & (key <= high) ? 1 : 0;
+            kept += key >= low && key <= high ? 1 : 0;
         }
     }
     if (below > rank || rank - below >= kept) {  // not among those kept, or there was no sample

@@ -4,7 +4,8 @@ The only module that imports the native ``_core``. ``LINEUP_IMPL=native`` (defau
 ``LINEUP_IMPL=reference`` chooses the implementation when this module is imported; there is never a
 fallback from one to the other. The native kernels use the widest instruction set that the machine
 has; ``LINEUP_ISA=plain``, ``avx2`` or ``avx512``, read at every call, asks for a narrower one, with
-the same results to the last bit (``build_info()["isa"]`` tells). Errors are ``ValueError`` "name: expected …, got …".
+the same results to the last bit (``build_info()["isa"]`` tells). Errors are ``ValueError``
+"name: expected …, got …".
 """
 
 from __future__ import annotations
