@@ -239,6 +239,9 @@ lineup::ChartStyle chart_style(const py::object& style) {
         .y_limits = std::nullopt,
         .axis_words = style.attr("axis_words").cast<bool>(),
         .markers = style.attr("markers").cast<bool>(),
+        .exact = style.attr("exact").cast<bool>(),
+        .engine = style.attr("engine").cast<std::string>() == "cairo" ? lineup::ChartEngine::cairo
+                                                                      : lineup::ChartEngine::native,
     };
     using Limits = std::optional<std::pair<double, double>>;
     if (const auto limits = style.attr("y_limits").cast<Limits>()) {

@@ -310,7 +310,7 @@ def _draw_series(
 ) -> None:
     points = [(box.x(i), box.y(value)) for i, value in enumerate(values)]
     columns = box.right - box.left - 1
-    if len(points) > _POINTS_PER_COLUMN * columns:
+    if not style.exact and len(points) > _POINTS_PER_COLUMN * columns:
         points = _thinned(points)
     ctx.save()
     ctx.rectangle(box.left, box.top, box.right - box.left + 1, box.bottom - box.top + 1)

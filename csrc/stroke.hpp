@@ -1,0 +1,73 @@
+// Strokes of lines that run from left to right, as exact pixel coverage.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "chart_layout.hpp"
+#include "cover.hpp"
+
+namespace lineup {
+
+// Strokes with round caps and joins, cut off at a window. Every vertical cut through the stroke of
+// a line that never turns back is one interval: its ends are followed from left to right, exactly
+// along the straight parts and in steps of 1 / kSteps pixel around the points.
+class Stroker {
+  public:
+    static constexpr int kSteps = 16;
+
+    // The window's size in pixels, and half the width of the line.
+    Stroker(int columns, int rows, double radius);
+
+    // Calls paint(column, row, Float4 coverage) for groups of four pixels of the window, each at
+    // most once; columns are multiples of four. x must not fall from point to point; coordinates
+    // are relative to the window.
+    template <class Paint>
+    void stroke(std::span<const Point> points, Paint&& paint) {
+        block_ = 0;
+        trace(points);
+        for (const Piece& piece : pieces_) {
+            if (piece.column / Cover::kColumns != block_) finish(paint);
+            block_ = piece.column / Cover::kColumns;
+            cover_.add(piece.column % Cover::kColumns, piece.width, piece.upper0, piece.upper1,
+                       piece.lower0, piece.lower1);
+        }
+        finish(paint);
+    }
+
+  private:
+    // The stroke between two straight edges within one column.
+    struct Piece {
+        int column;
+        float width;
+        float upper0;
+        float upper1;
+        float lower0;
+        float lower1;
+    };
+
+    template <class Paint>
+    void finish(Paint&& paint) {
+        cover_.flush(
+            [&](int row, Float4 coverage) { paint(block_ * Cover::kColumns, row, coverage); });
+    }
+
+    void trace(std::span<const Point> points);
+    void straight(Point from, Point to, int begin, int end);
+    void around(std::span<const Point> points, std::size_t first, std::size_t last, int begin,
+                int end);
+    void include_point(Point point, int begin, int end);
+    void include_segment(Point from, Point to, int begin, int end);
+
+    int steps_;  // across the window
+    double radius_;
+    Cover cover_;
+    std::vector<Piece> pieces_;
+    std::vector<float> upper_;  // edges at the steps around points
+    std::vector<float> lower_;
+    int block_ = 0;
+};
+
+}  // namespace lineup
