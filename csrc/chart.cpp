@@ -37,39 +37,56 @@ void require_style(const ChartStyle& style) {
     }
 }
 
-// Canvases that no thread draws on just now: a thread takes one for each chunk of charts.
+// What a thread needs to draw charts; those that no thread uses just now wait here.
 template <class Canvas>
-class Idle {
+class Desks {
   public:
-    std::unique_ptr<Canvas> take(const ChartStyle& style) {
+    struct Desk {
+        explicit Desk(const ChartStyle& style) : canvas(style) {}
+        Canvas canvas;
+        std::vector<std::uint8_t> pixels;  // for charts that are not kept
+    };
+
+    std::unique_ptr<Desk> take(const ChartStyle& style) {
         const std::lock_guard<std::mutex> lock(guard_);
-        if (canvases_.empty()) return std::make_unique<Canvas>(style);
-        std::unique_ptr<Canvas> canvas = std::move(canvases_.back());
-        canvases_.pop_back();
-        return canvas;
+        if (idle_.empty()) return std::make_unique<Desk>(style);
+        std::unique_ptr<Desk> desk = std::move(idle_.back());
+        idle_.pop_back();
+        return desk;
     }
-    void give_back(std::unique_ptr<Canvas> canvas) {
+
+    void give_back(std::unique_ptr<Desk> desk) {
         const std::lock_guard<std::mutex> lock(guard_);
-        canvases_.push_back(std::move(canvas));
+        idle_.push_back(std::move(desk));
     }
 
   private:
     std::mutex guard_;
-    std::vector<std::unique_ptr<Canvas>> canvases_;
+    std::vector<std::unique_ptr<Desk>> idle_;
 };
 
-template <class Canvas>
-void render(std::span<const std::span<const double>> series, const ChartStyle& style,
-            std::span<std::uint8_t> out, int threads, const Poll& poll) {
-    const std::size_t bytes = chart_bytes(style);
-    const std::size_t share = series.size() / thread_count(series.size(), 1, threads);
+// Calls draw(desk, i) for every chart.
+template <class Canvas, class Draw>
+void for_charts(std::size_t n, const ChartStyle& style, int threads, const Poll& poll,
+                const Draw& draw) {
+    const std::size_t share = n / thread_count(n, 1, threads);
     const std::size_t grain = std::clamp<std::size_t>(share, 1, 16);
-    Idle<Canvas> idle;
-    parallel_for(series.size(), grain, threads, poll, [&](std::size_t begin, std::size_t end) {
-        std::unique_ptr<Canvas> canvas = idle.take(style);
-        for (std::size_t i = begin; i < end; ++i) canvas->draw(series[i], out.data() + i * bytes);
-        idle.give_back(std::move(canvas));
+    Desks<Canvas> desks;
+    parallel_for(n, grain, threads, poll, [&](std::size_t begin, std::size_t end) {
+        auto desk = desks.take(style);
+        for (std::size_t i = begin; i < end; ++i) draw(*desk, i);
+        desks.give_back(std::move(desk));
     });
+}
+
+template <class Draw>
+void for_charts(std::size_t n, const ChartStyle& style, int threads, const Poll& poll,
+                const Draw& draw) {
+    if (style.engine == ChartEngine::cairo) {
+        for_charts<CairoCanvas>(n, style, threads, poll, draw);
+    } else {
+        for_charts<NativeCanvas>(n, style, threads, poll, draw);
+    }
 }
 
 }  // namespace
@@ -99,11 +116,20 @@ void render_charts(std::span<const std::span<const double>> series, const ChartS
                                     " bytes, got " + std::to_string(out.size()));
     }
     require_charts(series, style);
-    if (style.engine == ChartEngine::cairo) {
-        render<CairoCanvas>(series, style, out, threads, poll);
-    } else {
-        render<NativeCanvas>(series, style, out, threads, poll);
-    }
+    for_charts(series.size(), style, threads, poll, [&](auto& desk, std::size_t i) {
+        desk.canvas.draw(series[i], out.data() + i * bytes);
+    });
+}
+
+void draw_charts(std::span<const std::span<const double>> series, const ChartStyle& style,
+                 int threads, const Poll& poll,
+                 const std::function<void(std::size_t, const std::uint8_t*)>& use) {
+    require_charts(series, style);
+    for_charts(series.size(), style, threads, poll, [&](auto& desk, std::size_t i) {
+        desk.pixels.resize(chart_bytes(style));
+        desk.canvas.draw(series[i], desk.pixels.data());
+        use(i, desk.pixels.data());
+    });
 }
 
 std::string cairo_version() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,6 +44,11 @@ inline constexpr int kMostChartSide = 8192;
 // out of range, or a buffer of another size.
 void render_charts(std::span<const std::span<const double>> series, const ChartStyle& style,
                    std::span<std::uint8_t> out, int threads = 0, const Poll& poll = {});
+
+// Draws the same charts one by one and calls use(i, its pixels) on the thread that drew chart i.
+void draw_charts(std::span<const std::span<const double>> series, const ChartStyle& style,
+                 int threads, const Poll& poll,
+                 const std::function<void(std::size_t, const std::uint8_t*)>& use);
 
 // Bytes of one chart.
 std::size_t chart_bytes(const ChartStyle& style);

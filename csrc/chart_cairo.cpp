@@ -61,15 +61,16 @@ void CairoCanvas::draw_series(const Box& box, std::span<const double> values) {
                     box.bottom - box.top + 1);
     cairo_clip(context_.get());
     source(kInk);
-    stroke_line(points);
+    stroke_line(box, points);
     if (has_markers(style_, box, values.size())) fill_markers(points);
     cairo_restore(context_.get());
 }
 
-void CairoCanvas::stroke_line(const std::vector<Point>& points) {
+void CairoCanvas::stroke_line(const Box& box, const std::vector<Point>& points) {
     cairo_set_line_width(context_.get(), sizes_.line);
+    const std::size_t most = segments_per_stroke(box, points.size());
     for (std::size_t i = 0; i + 1 < points.size();) {
-        const std::size_t end = std::min(points.size() - 1, i + kSegmentsPerStroke);
+        const std::size_t end = std::min(points.size() - 1, i + most);
         cairo_move_to(context_.get(), points[i].x, points[i].y);
         while (i < end) {
             ++i;

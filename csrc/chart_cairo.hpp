@@ -33,7 +33,7 @@ class CairoCanvas {
     void source(Color color);
     void fill(const std::vector<Rectangle>& rectangles, Color color);
     void draw_series(const Box& box, std::span<const double> values);
-    void stroke_line(const std::vector<Point>& points);
+    void stroke_line(const Box& box, const std::vector<Point>& points);
     void fill_markers(const std::vector<Point>& points);
     void copy(std::uint8_t* out);
 

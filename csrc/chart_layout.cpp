@@ -10,6 +10,7 @@ constexpr ChartSizes kNormal{{5, 8, 3, 1.25}, 4, 4, 5, 2.0, 2.6, 6, 10, 8, 6, 6}
 constexpr ChartSizes kCompact{{3, 6, 2, 1.0}, 2, 2, 3, 1.4, 1.8, 1, 2, 1, 1, 4};
 constexpr int kXIntervals = 6;
 constexpr std::size_t kPointsPerColumn = 4;
+constexpr std::size_t kSegmentsPerStroke = 12;
 
 int pixel(double coordinate) {
     return static_cast<int>(std::floor(coordinate));
@@ -115,23 +116,46 @@ void place_words(Layout& layout, const ChartStyle& style, const ChartSizes& size
     layout.labels.push_back({"value", sizes.pad_left + sizes.text.box_height, down, Direction::up});
 }
 
+// The first of values[begin .. end) that is drawn at the height `y`; it is one of those that are
+// at least (or at most) `limit`, which leaves room for rounding.
+template <class Reaches>
+std::size_t first_at(const Box& box, std::span<const double> values, std::size_t begin, double y,
+                     const Reaches& reaches) {
+    std::size_t i = begin;
+    while (!reaches(values[i]) || box.y(values[i]) != y) ++i;
+    return i;
+}
+
 // First, lowest, highest and last point of every pixel column, in the order of time.
-std::vector<Point> thinned(const std::vector<Point>& points) {
+std::vector<Point> thinned(const Box& box, std::span<const double> values) {
+    const double span = box.y_range.hi - box.y_range.lo;
+    const double slack = 1e-12 * span;
+    const double rate =
+        static_cast<double>(values.size()) / (box.x(static_cast<double>(values.size())) - box.x(0));
+    const auto column = [&](std::size_t i) { return std::floor(box.x(static_cast<double>(i))); };
     std::vector<Point> kept;
-    std::size_t begin = 0;
-    while (begin < points.size()) {
-        const double column = std::floor(points[begin].x);
-        std::size_t end = begin;
-        std::size_t top = begin;
-        std::size_t bottom = begin;
-        for (; end < points.size() && std::floor(points[end].x) == column; ++end) {
-            if (points[end].y < points[top].y) top = end;
-            if (points[end].y > points[bottom].y) bottom = end;
-        }
-        std::array<std::size_t, 4> chosen{begin, top, bottom, end - 1};
+    for (std::size_t begin = 0; begin < values.size();) {
+        const double here = column(begin);
+        const double guess = std::max(0.0, std::ceil((here + 1 - box.x(0)) * rate));
+        std::size_t end = std::clamp(static_cast<std::size_t>(guess), begin + 1, values.size());
+        while (end < values.size() && column(end) == here) ++end;
+        while (end - 1 > begin && column(end - 1) != here) --end;
+        const Range range = extremes(values.subspan(begin, end - begin));
+        // Far outside fixed limits many values are drawn at the same height.
+        const double above = box.y_range.lo + 5 * span;
+        const double below = box.y_range.lo - 4 * span;
+        const double high = range.hi > below ? std::min(range.hi, above) - slack : range.lo;
+        const double low = range.lo < above ? std::max(range.lo, below) + slack : range.hi;
+        std::array<std::size_t, 4> chosen{
+            begin,
+            first_at(box, values, begin, box.y(range.hi), [&](double v) { return v >= high; }),
+            first_at(box, values, begin, box.y(range.lo), [&](double v) { return v <= low; }),
+            end - 1};
         std::sort(chosen.begin(), chosen.end());
         const auto last = std::unique(chosen.begin(), chosen.end());
-        for (auto i = chosen.begin(); i != last; ++i) kept.push_back(points[*i]);
+        for (auto i = chosen.begin(); i != last; ++i) {
+            kept.push_back({box.x(static_cast<double>(*i)), box.y(values[*i])});
+        }
         begin = end;
     }
     return kept;
@@ -163,12 +187,17 @@ Layout chart_layout(const ChartStyle& style, std::span<const double> values, con
 }
 
 std::vector<Point> chart_points(const Box& box, std::span<const double> values, bool exact) {
+    const auto columns = static_cast<std::size_t>(box.columns());
+    if (!exact && values.size() > kPointsPerColumn * columns) return thinned(box, values);
     std::vector<Point> points(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
         points[i] = {box.x(static_cast<double>(i)), box.y(values[i])};
     }
-    const auto columns = static_cast<std::size_t>(box.columns());
-    return exact || points.size() <= kPointsPerColumn * columns ? points : thinned(points);
+    return points;
+}
+
+std::size_t segments_per_stroke(const Box& box, std::size_t n) {
+    return n <= static_cast<std::size_t>(box.columns()) / 2 ? kSegmentsPerStroke : n;
 }
 
 bool has_markers(const ChartStyle& style, const Box& box, std::size_t n) {

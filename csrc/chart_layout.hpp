@@ -40,8 +40,6 @@ inline constexpr Color kGrid{230, 230, 230};
 inline constexpr Color kFrame{64, 64, 64};
 inline constexpr Color kText{32, 32, 32};
 
-// One long stroke costs Cairo several times as much as a few short ones.
-inline constexpr std::size_t kSegmentsPerStroke = 12;
 inline constexpr std::size_t kMarkersPerFill = 12;
 
 struct Point {
@@ -104,6 +102,10 @@ Layout chart_layout(const ChartStyle& style, std::span<const double> values, con
 // The points of the line. Where a pixel column has more than four, its first, lowest, highest and
 // last unless `exact`.
 std::vector<Point> chart_points(const Box& box, std::span<const double> values, bool exact);
+
+// Segments of the line that are stroked at a time: a few where points lie 2 px apart or more, since
+// a long stroke costs Cairo several times as much; all where strokes would overlap at many places.
+std::size_t segments_per_stroke(const Box& box, std::size_t n);
 
 // Whether dots are drawn: closer than 2 px they would only thicken the line; a lone point has one.
 bool has_markers(const ChartStyle& style, const Box& box, std::size_t n);

@@ -118,8 +118,9 @@ void MarkerMasks::make(double x, double y, Cover& mask) {
             const auto edge = [&](const std::vector<Point>& points, double at) {
                 return static_cast<float>(y + height_at(points, at - x));
             };
-            cover_.add(column, static_cast<float>(cuts[i + 1] - cuts[i]), edge(upper_, cuts[i]),
-                       edge(upper_, cuts[i + 1]), edge(lower_, cuts[i]), edge(lower_, cuts[i + 1]));
+            const auto width = static_cast<float>(cuts[i + 1] - cuts[i]);
+            cover_.add(column, width, edge(upper_, cuts[i]), edge(upper_, cuts[i + 1]));
+            cover_.add(column, -width, edge(lower_, cuts[i]), edge(lower_, cuts[i + 1]));
         }
         cover_.flush([&](int row, Float4 coverage) {
             for (int i = 0; i < lineup::Cover::kColumns; ++i) {

@@ -37,7 +37,8 @@ class GlyphMasks {
 // is first needed.
 class MarkerMasks {
   public:
-    static constexpr int kPhases = 16;
+    static constexpr int kPhaseBits = 4;
+    static constexpr int kPhases = 1 << kPhaseBits;
     static constexpr int kSide = 8;    // pixels
     static constexpr int kCentre = 4;  // pixel that the centre lies in
     using Cover = std::array<std::uint8_t, std::size_t{kSide} * kSide>;

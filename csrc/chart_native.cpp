@@ -15,14 +15,18 @@ int advance(char character, const TextSizes& sizes) {
 }  // namespace
 
 NativeCanvas::NativeCanvas(const ChartStyle& style)
-    : style_(style), sizes_(chart_sizes(style)), glyphs_(sizes_.text), markers_(sizes_.marker) {}
+    : style_(style),
+      sizes_(chart_sizes(style)),
+      glyphs_(sizes_.text),
+      markers_(sizes_.marker),
+      stroker_(style.width, style.height, sizes_.line / 2) {}
 
 void NativeCanvas::draw(std::span<const double> values, std::uint8_t* out) {
     out_ = out;
     const auto [ticks, is_new] = x_ticks_.try_emplace(values.size());
     if (is_new) ticks->second = chart_x_ticks(values.size());
     const Layout layout = chart_layout(style_, values, ticks->second);
-    std::memset(out, 255, 3 * static_cast<std::size_t>(style_.width * style_.height));
+    std::memset(out, 255, chart_bytes(style_));
     fill(layout.grid, grid_);
     draw_series(layout.box, values);
     fill(layout.frame, frame_);
@@ -42,27 +46,30 @@ void NativeCanvas::draw_series(const Box& box, std::span<const double> values) {
     for (const Point& point : points) draw_marker(box, point);
 }
 
-// Chunk by chunk, as Cairo's strokes are: where two meet, both cover.
+// In the same strokes as with Cairo: where two meet, both cover.
 void NativeCanvas::stroke_line(const Box& box, const std::vector<Point>& points) {
     // The window ends before the frame's right line, which covers what would be there.
-    Stroker stroker(box.right - box.left, box.bottom - box.top + 1, sizes_.line / 2);
-    std::vector<Point> chunk;
+    stroker_.set_window(box.right - box.left, box.bottom - box.top + 1);
     const auto paint = [&](int column, int row, Float4 coverage) {
-        const Int4 levels = __builtin_convertvector(coverage * 255.0f + 0.5f, Int4);
+        const Float4 none = Float4{} + 0.5f;
+        const Float4 full = Float4{} + 255.5f;
+        Float4 levels = coverage * 255.0f + none;
+        levels = levels > none ? levels : none;
+        levels = levels < full ? levels : full;
+        const Int4 whole = __builtin_convertvector(levels, Int4);
         std::array<std::uint32_t, 4> cover;
-        for (std::size_t i = 0; i < 4; ++i) {
-            cover[i] = static_cast<std::uint32_t>(std::clamp(levels[i], 0, 255));
-        }
+        std::memcpy(cover.data(), &whole, sizeof whole);
         if ((cover[0] | cover[1] | cover[2] | cover[3]) == 0) return;
         ink_.blend4(pixel(box.left + column, box.top + row), cover);
     };
+    const std::size_t most = segments_per_stroke(box, points.size());
     for (std::size_t i = 0; i + 1 < points.size();) {
-        const std::size_t end = std::min(points.size() - 1, i + kSegmentsPerStroke);
-        chunk.clear();
+        const std::size_t end = std::min(points.size() - 1, i + most);
+        chunk_.clear();
         for (std::size_t j = i; j <= end; ++j) {
-            chunk.push_back({points[j].x - box.left, points[j].y - box.top});
+            chunk_.push_back({points[j].x - box.left, points[j].y - box.top});
         }
-        stroker.stroke(chunk, paint);
+        stroker_.stroke(chunk_, paint);
         i = end;
     }
 }
@@ -72,8 +79,8 @@ void NativeCanvas::draw_marker(const Box& box, Point point) {
     constexpr int kSide = MarkerMasks::kSide;
     const int x = static_cast<int>(std::floor(point.x * kPhases + 0.5));
     const int y = static_cast<int>(std::floor(point.y * kPhases + 0.5));
-    const int left = (x >> 4) - MarkerMasks::kCentre;
-    const int top = (y >> 4) - MarkerMasks::kCentre;
+    const int left = (x >> MarkerMasks::kPhaseBits) - MarkerMasks::kCentre;
+    const int top = (y >> MarkerMasks::kPhaseBits) - MarkerMasks::kCentre;
     if (top + kSide <= box.top || top > box.bottom) return;
     const MarkerMasks::Cover& mask = markers_.at(x & (kPhases - 1), y & (kPhases - 1));
     for (int row = std::max(0, box.top - top); row < std::min(kSide, box.bottom + 1 - top); ++row) {

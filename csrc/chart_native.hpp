@@ -11,6 +11,7 @@
 #include "chart_layout.hpp"
 #include "chart_masks.hpp"
 #include "ink.hpp"
+#include "stroke.hpp"
 
 namespace lineup {
 
@@ -38,6 +39,8 @@ class NativeCanvas {
     Ink text_{kText};
     GlyphMasks glyphs_;
     MarkerMasks markers_;
+    Stroker stroker_;
+    std::vector<Point> chunk_;
     std::map<std::size_t, Ticks> x_ticks_;  // by the length of the series
     std::uint8_t* out_ = nullptr;
 };

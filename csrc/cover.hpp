@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 namespace lineup {
@@ -27,13 +28,22 @@ class Cover {
           second_(first_.size()),
           lowest_(limit_) {}
 
-    // Adds what lies between two straight pieces of the edges over `width` (up to 1) of a column;
-    // y from the top of row 0, upper <= lower at both ends. What is outside the rows is cut off.
-    void add(int column, float width, float upper0, float upper1, float lower0, float lower1) {
-        below(column, width, upper0, upper1);
-        below(column, -width, lower0, lower1);
-        lowest_ = std::min(lowest_, std::min(upper0, upper1));
-        highest_ = std::max(highest_, std::max(lower0, lower1));
+    // Fewer rows, or as many as at first. Nothing may have been added since the last flush.
+    void set_rows(int rows) { lowest_ = limit_ = static_cast<float>(rows); }
+
+    // Adds what lies below a straight piece of an edge, from y0 to y1 over `width` (up to 1) of a
+    // column; a negative width takes it away. y from the top of row 0; what is outside the rows is
+    // cut off. In the end every upper edge needs a lower one.
+    void add(int column, float width, float y0, float y1) {
+        const float lo = std::min(y0, y1);
+        const float hi = std::max(y0, y1);
+        lowest_ = std::min(lowest_, lo);
+        highest_ = std::max(highest_, hi);
+        if (lo >= 0 && hi <= limit_) {
+            below(column, width, lo, hi);
+        } else {
+            cut(column, width, lo, hi);
+        }
     }
 
     // Calls row(y, coverage of the four columns, 0 to 1 up to rounding) from the top down for the
@@ -47,45 +57,54 @@ class Cover {
         Float4 slope{};
         Float4 sum{};
         for (int y = from; y <= to; ++y, first += kColumns, second += kColumns) {
-            slope += load(second);
-            sum += load(first) + slope;
+            slope += take(second);
+            sum += take(first) + slope;
             row(y, sum);
         }
-        const std::size_t begin = static_cast<std::size_t>(from * kColumns);
-        const std::size_t end =
-            std::min(first_.size(), static_cast<std::size_t>(std::max(to, from) + 4) * kColumns);
-        std::fill(first_.begin() + static_cast<std::ptrdiff_t>(begin),
-                  first_.begin() + static_cast<std::ptrdiff_t>(end), 0.0f);
-        std::fill(second_.begin() + static_cast<std::ptrdiff_t>(begin),
-                  second_.begin() + static_cast<std::ptrdiff_t>(end), 0.0f);
+        // Edges reach up to three rows farther; the last rows of the arrays are there for that.
+        const int beyond = std::min(std::max(to + 1, from) + 3, rows_ + 4);
+        for (int y = std::max(to + 1, from); y < beyond; ++y) {
+            take(first);
+            take(second);
+            first += kColumns;
+            second += kColumns;
+        }
         lowest_ = limit_;
         highest_ = -1.0f;
     }
 
   private:
-    static Float4 load(const float* from) { return Float4{from[0], from[1], from[2], from[3]}; }
+    // Reads four numbers and leaves zeros.
+    static Float4 take(float* at) {
+        Float4 values;
+        std::memcpy(&values, at, sizeof values);
+        const Float4 zeros{};
+        std::memcpy(at, &zeros, sizeof zeros);
+        return values;
+    }
 
-    // Adds what lies below an edge that runs from y0 to y1.
-    void below(int column, float width, float y0, float y1) {
-        float lo = std::min(y0, y1);
-        float hi = std::max(y0, y1);
-        float* first = first_.data() + column;
+    // An edge that leaves the rows.
+    void cut(int column, float width, float lo, float hi) {
+        if (lo >= limit_) return;
         if (lo < 0) {
             const float above = hi <= 0 ? width : width * (lo / (lo - hi));
-            first[0] += above;
-            width -= above;
+            first_[static_cast<std::size_t>(column)] += above;
             if (hi <= 0) return;
+            width -= above;
             lo = 0;
         }
         if (hi > limit_) {
-            if (lo >= limit_) return;
             width *= (limit_ - lo) / (hi - lo);
             hi = limit_;
         }
+        below(column, width, lo, hi);
+    }
+
+    void below(int column, float width, float lo, float hi) {
         const int row = static_cast<int>(lo);
         const float start = lo - static_cast<float>(row);
         const float stop = hi - static_cast<float>(row);
-        first += row * kColumns;
+        float* first = first_.data() + row * kColumns + column;
         if (stop <= 1) {
             const float mean = 0.5f * (start + stop);
             first[0] += width * (1 - mean);
@@ -119,7 +138,7 @@ class Cover {
         second[2 * kColumns] += slope * three;
     }
 
-    int rows_;
+    int rows_;  // of the arrays, but for the last four
     float limit_;
     std::vector<float> first_;
     std::vector<float> second_;

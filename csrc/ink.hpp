@@ -65,11 +65,14 @@ class Ink {
     }
 
     void fill(std::uint8_t* pixels, int n) const {
-        for (int i = 0; i < n; ++i) {
-            pixels[3 * i] = static_cast<std::uint8_t>(full_);
-            pixels[3 * i + 1] = static_cast<std::uint8_t>(full_ >> 8);
-            pixels[3 * i + 2] = static_cast<std::uint8_t>(full_ >> 16);
+        const std::uint64_t head =
+            std::uint64_t{full_} | std::uint64_t{full_} << 24 | std::uint64_t{full_} << 48;
+        const std::uint32_t tail = full_ >> 16 | full_ << 8;
+        for (; n >= 4; n -= 4, pixels += 12) {
+            std::memcpy(pixels, &head, sizeof head);
+            std::memcpy(pixels + 8, &tail, sizeof tail);
         }
+        for (; n > 0; --n, pixels += 3) std::memcpy(pixels, &full_, 3);
     }
 
   private:

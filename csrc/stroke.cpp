@@ -1,11 +1,14 @@
 #include "stroke.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace lineup {
 namespace {
 
+// An edge is straight where it is off by no more, in pixels: 8 of 255 levels at most.
+constexpr float kStraight = 0.03f;
 constexpr float kNothing = std::numeric_limits<float>::infinity();
 
 int step_above(double x) {
@@ -16,6 +19,32 @@ int step_below(double x) {
     return static_cast<int>(std::floor(x * Stroker::kSteps));
 }
 
+// Whether edge[from] to edge[to] lie on a straight line.
+bool straight_between(const float* edge, int from, int to) {
+    const float* y = edge + from;
+    const int n = to - from;
+    if (n == 1) return true;
+    const float climb = (y[n] - y[0]) / static_cast<float>(n);
+    Float4 level = Float4{0, 1, 2, 3} * climb + y[0];
+    const Float4 four = Float4{} + 4 * climb;
+    Float4 over{};
+    Float4 under{};
+    int i = 0;
+    for (; i + 4 <= n; i += 4, level += four) {
+        Float4 values;
+        std::memcpy(&values, y + i, sizeof values);
+        const Float4 off = values - level;
+        over = off > over ? off : over;
+        under = off < under ? off : under;
+    }
+    float most =
+        std::max({over[0], over[1], over[2], over[3], -under[0], -under[1], -under[2], -under[3]});
+    for (; i < n; ++i) {
+        most = std::max(most, std::abs(y[i] - (y[0] + static_cast<float>(i) * climb)));
+    }
+    return most <= kStraight;
+}
+
 }  // namespace
 
 Stroker::Stroker(int columns, int rows, double radius)
@@ -24,6 +53,11 @@ Stroker::Stroker(int columns, int rows, double radius)
       cover_(rows),
       upper_(static_cast<std::size_t>(steps_ + 1)),
       lower_(upper_.size()) {}
+
+void Stroker::set_window(int columns, int rows) {
+    steps_ = columns * kSteps;
+    cover_.set_rows(rows);
+}
 
 void Stroker::trace(std::span<const Point> points) {
     pieces_.clear();
@@ -55,10 +89,24 @@ void Stroker::straight(Point from, Point to, int begin, int end) {
     while (begin < end) {
         const int next = std::min(end, (begin / kSteps + 1) * kSteps);
         const auto y1 = static_cast<float>(level(next));
-        pieces_.push_back({begin / kSteps, static_cast<float>(next - begin) / kSteps, y0 - half,
-                           y1 - half, y0 + half, y1 + half});
+        const auto column = static_cast<unsigned>(begin / kSteps);
+        const float width = static_cast<float>(next - begin) / kSteps;
+        pieces_.push_back({column, width, y0 - half, y1 - half});
+        pieces_.push_back({column, -width, y0 + half, y1 + half});
         begin = next;
         y0 = y1;
+    }
+}
+
+// Pieces of an edge known at steps, as long as they are straight, within one column.
+void Stroker::add_edge(const std::vector<float>& edge, int begin, int end, float sign) {
+    const auto column = static_cast<unsigned>(begin / kSteps);
+    for (int from = begin; from < end;) {
+        int to = end;
+        while (!straight_between(edge.data(), from, to)) to = (from + to) / 2;
+        const float* y = edge.data();
+        pieces_.push_back({column, sign * static_cast<float>(to - from) / kSteps, y[from], y[to]});
+        from = to;
     }
 }
 
@@ -79,11 +127,11 @@ void Stroker::around(std::span<const Point> points, std::size_t first, std::size
         const auto at = static_cast<std::size_t>(step);
         if (upper_[at] > lower_[at]) upper_[at] = lower_[at] = static_cast<float>(points[point].y);
     }
-    constexpr float kWidth = 1.0f / kSteps;
-    for (int step = begin; step < end; ++step) {
-        const auto at = static_cast<std::size_t>(step);
-        pieces_.push_back(
-            {step / kSteps, kWidth, upper_[at], upper_[at + 1], lower_[at], lower_[at + 1]});
+    while (begin < end) {
+        const int next = std::min(end, (begin / kSteps + 1) * kSteps);
+        add_edge(upper_, begin, next, 1.0f);
+        add_edge(lower_, begin, next, -1.0f);
+        begin = next;
     }
 }
 
@@ -112,18 +160,19 @@ void Stroker::include_segment(Point from, Point to, int begin, int end) {
     const double length = std::sqrt(dx * dx + dy * dy);
     const double reach = radius_ * length / dx;
     const double shift = radius_ * dy / length;  // to the right of the upper edge
-    for (const double side : {-1.0, 1.0}) {
+    const auto include = [&](double side, float* edge, const auto& closer) {
         const int first = std::max(begin, step_above(from.x - side * shift));
         const int last = std::min(end, step_below(to.x - side * shift));
         const auto start = static_cast<float>(
             from.y + (static_cast<double>(first) / kSteps - from.x) * slope + side * reach);
         const auto climb = static_cast<float>(slope / kSteps);
-        float* edge = (side < 0 ? upper_ : lower_).data() + first;
+        edge += first;
         for (int i = 0; i <= last - first; ++i) {
-            const float y = start + static_cast<float>(i) * climb;
-            edge[i] = side < 0 ? std::min(edge[i], y) : std::max(edge[i], y);
+            edge[i] = closer(edge[i], start + static_cast<float>(i) * climb);
         }
-    }
+    };
+    include(-1.0, upper_.data(), [](float a, float b) { return std::min(a, b); });
+    include(1.0, lower_.data(), [](float a, float b) { return std::max(a, b); });
 }
 
 }  // namespace lineup

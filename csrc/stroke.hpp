@@ -16,10 +16,13 @@ namespace lineup {
 // along the straight parts and in steps of 1 / kSteps pixel around the points.
 class Stroker {
   public:
-    static constexpr int kSteps = 16;
+    static constexpr int kSteps = 8;
 
-    // The window's size in pixels, and half the width of the line.
+    // The largest window's size in pixels, and half the width of the line.
     Stroker(int columns, int rows, double radius);
+
+    // A window up to the first one's size.
+    void set_window(int columns, int rows);
 
     // Calls paint(column, row, Float4 coverage) for groups of four pixels of the window, each at
     // most once; columns are multiples of four. x must not fall from point to point; coordinates
@@ -31,33 +34,33 @@ class Stroker {
         for (const Piece& piece : pieces_) {
             if (piece.column / Cover::kColumns != block_) finish(paint);
             block_ = piece.column / Cover::kColumns;
-            cover_.add(piece.column % Cover::kColumns, piece.width, piece.upper0, piece.upper1,
-                       piece.lower0, piece.lower1);
+            cover_.add(static_cast<int>(piece.column % Cover::kColumns), piece.width, piece.y0,
+                       piece.y1);
         }
         finish(paint);
     }
 
   private:
-    // The stroke between two straight edges within one column.
+    // A straight piece of an edge within one column; width > 0: of the upper one.
     struct Piece {
-        int column;
+        unsigned column;
         float width;
-        float upper0;
-        float upper1;
-        float lower0;
-        float lower1;
+        float y0;
+        float y1;
     };
 
     template <class Paint>
     void finish(Paint&& paint) {
-        cover_.flush(
-            [&](int row, Float4 coverage) { paint(block_ * Cover::kColumns, row, coverage); });
+        cover_.flush([&](int row, Float4 coverage) {
+            paint(static_cast<int>(block_ * Cover::kColumns), row, coverage);
+        });
     }
 
     void trace(std::span<const Point> points);
     void straight(Point from, Point to, int begin, int end);
     void around(std::span<const Point> points, std::size_t first, std::size_t last, int begin,
                 int end);
+    void add_edge(const std::vector<float>& edge, int begin, int end, float sign);
     void include_point(Point point, int begin, int end);
     void include_segment(Point from, Point to, int begin, int end);
 
@@ -67,7 +70,7 @@ class Stroker {
     std::vector<Piece> pieces_;
     std::vector<float> upper_;  // edges at the steps around points
     std::vector<float> lower_;
-    int block_ = 0;
+    unsigned block_ = 0;
 };
 
 }  // namespace lineup

@@ -1,6 +1,7 @@
 #include "values.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>
@@ -26,7 +27,21 @@ std::string describe(std::string_view name, double value) {
 
 // Position of the first unacceptable value, values.size() if there is none.
 std::size_t first_bad(std::span<const double> values) {
-    return static_cast<std::size_t>(std::find_if_not(values.begin(), values.end(), acceptable) -
+    constexpr std::size_t kLanes = 8;  // side by side, so that the compiler may use vectors
+    std::size_t i = 0;
+    std::array<double, kLanes> most{};
+    std::array<double, kLanes> zeros{};  // NaN once a value is not finite
+    for (; i + kLanes <= values.size(); i += kLanes) {
+        for (std::size_t lane = 0; lane < kLanes; ++lane) {
+            const double size = std::abs(values[i + lane]);
+            most[lane] = size > most[lane] ? size : most[lane];
+            zeros[lane] += size * 0.0;
+        }
+    }
+    const bool good = std::all_of(most.begin(), most.end(), acceptable) &&
+                      std::all_of(zeros.begin(), zeros.end(), acceptable);
+    const auto rest = values.begin() + static_cast<std::ptrdiff_t>(good ? i : 0);
+    return static_cast<std::size_t>(std::find_if_not(rest, values.end(), acceptable) -
                                     values.begin());
 }
 

@@ -162,7 +162,8 @@ def test_importing_the_package_imports_nothing_else() -> None:
         for path in PYTHON
         if _name(path).startswith("lineup_fast/")
         and path.suffix == ".py"
-        and path.stem not in {"__init__", "transformers", "prefix_attention", "reference_charts"}
+        and path.stem not in {"__init__", "transformers", "prefix_attention"}
+        and not path.stem.startswith("reference_")
     ),
 )
 def test_every_module_imports_with_numpy_alone(module: str) -> None:
