@@ -28,7 +28,7 @@ struct ChartStyle {
     std::optional<Range> y_limits = std::nullopt;  // none: the range of the series padded by 8 %
     bool axis_words = false;                       // "time" and "value" beside the axes
     bool markers = true;  // a dot on every point, as long as they are 2 px apart or more
-    bool exact = false;   // every point of the line, even where a pixel column has more than four
+    bool exact = false;   // every point of the line, however long
     ChartEngine engine = ChartEngine::native;
 };
 
@@ -37,9 +37,9 @@ inline constexpr int kLeastChartHeight = 84;
 inline constexpr int kMostChartSide = 8192;
 
 // Draws chart i of `series` to out[i * height * width * 3 ...], rows from the top, RGB.
-// White ground, frame, light grid, a few ticks with texts, one line with markers. Where a pixel
-// column has more than four points, its first, lowest, highest and last are drawn, unless the style
-// is exact. Values beyond fixed limits are cut off at the frame.
+// White ground, frame, light grid, a few ticks with texts, one line with markers. Of long series,
+// unless the style is exact, the first, lowest, highest and last point is drawn of every pixel
+// column (cairo) or quarter of one (native). Values beyond fixed limits are cut off at the frame.
 // Throws std::invalid_argument on an empty series, NaN, infinities, magnitudes above 1e150, a style
 // out of range, or a buffer of another size.
 void render_charts(std::span<const std::span<const double>> series, const ChartStyle& style,

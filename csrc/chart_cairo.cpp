@@ -55,7 +55,7 @@ void CairoCanvas::fill(const std::vector<Rectangle>& rectangles, Color color) {
 }
 
 void CairoCanvas::draw_series(const Box& box, std::span<const double> values) {
-    const std::vector<Point> points = chart_points(box, values, style_.exact);
+    const std::vector<Point> points = chart_points(box, values, style_.exact ? 0 : 1);
     cairo_save(context_.get());
     cairo_rectangle(context_.get(), box.left, box.top, box.right - box.left + 1,
                     box.bottom - box.top + 1);

@@ -9,7 +9,7 @@ namespace {
 constexpr ChartSizes kNormal{{5, 8, 3, 1.25}, 4, 4, 5, 2.0, 2.6, 6, 10, 8, 6, 6};
 constexpr ChartSizes kCompact{{3, 6, 2, 1.0}, 2, 2, 3, 1.4, 1.8, 1, 2, 1, 1, 4};
 constexpr int kXIntervals = 6;
-constexpr std::size_t kPointsPerColumn = 4;
+constexpr std::size_t kPointsPerPart = 4;
 constexpr std::size_t kSegmentsPerStroke = 12;
 
 int pixel(double coordinate) {
@@ -126,17 +126,19 @@ std::size_t first_at(const Box& box, std::span<const double> values, std::size_t
     return i;
 }
 
-// First, lowest, highest and last point of every pixel column, in the order of time.
-std::vector<Point> thinned(const Box& box, std::span<const double> values) {
+// First, lowest, highest and last point of every part of a pixel column, in the order of time.
+std::vector<Point> thinned(const Box& box, std::span<const double> values, int parts) {
     const double span = box.y_range.hi - box.y_range.lo;
     const double slack = 1e-12 * span;
     const double rate =
         static_cast<double>(values.size()) / (box.x(static_cast<double>(values.size())) - box.x(0));
-    const auto column = [&](std::size_t i) { return std::floor(box.x(static_cast<double>(i))); };
+    const auto column = [&](std::size_t i) {
+        return std::floor(box.x(static_cast<double>(i)) * parts);
+    };
     std::vector<Point> kept;
     for (std::size_t begin = 0; begin < values.size();) {
         const double here = column(begin);
-        const double guess = std::max(0.0, std::ceil((here + 1 - box.x(0)) * rate));
+        const double guess = std::max(0.0, std::ceil(((here + 1) / parts - box.x(0)) * rate));
         std::size_t end = std::clamp(static_cast<std::size_t>(guess), begin + 1, values.size());
         while (end < values.size() && column(end) == here) ++end;
         while (end - 1 > begin && column(end - 1) != here) --end;
@@ -186,9 +188,9 @@ Layout chart_layout(const ChartStyle& style, std::span<const double> values, con
     return layout;
 }
 
-std::vector<Point> chart_points(const Box& box, std::span<const double> values, bool exact) {
-    const auto columns = static_cast<std::size_t>(box.columns());
-    if (!exact && values.size() > kPointsPerColumn * columns) return thinned(box, values);
+std::vector<Point> chart_points(const Box& box, std::span<const double> values, int parts) {
+    const auto most = kPointsPerPart * static_cast<std::size_t>(parts * box.columns());
+    if (parts > 0 && values.size() > most) return thinned(box, values, parts);
     std::vector<Point> points(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
         points[i] = {box.x(static_cast<double>(i)), box.y(values[i])};

@@ -99,9 +99,9 @@ Ticks chart_x_ticks(std::size_t n);
 
 Layout chart_layout(const ChartStyle& style, std::span<const double> values, const Ticks& x_ticks);
 
-// The points of the line. Where a pixel column has more than four, its first, lowest, highest and
-// last unless `exact`.
-std::vector<Point> chart_points(const Box& box, std::span<const double> values, bool exact);
+// The points of the line. Pixel columns are cut into `parts`; where one has more than four points
+// on average, only its first, lowest, highest and last are kept. 0 parts: all points.
+std::vector<Point> chart_points(const Box& box, std::span<const double> values, int parts);
 
 // Segments of the line that are stroked at a time: a few where points lie 2 px apart or more, since
 // a long stroke costs Cairo several times as much; all where strokes would overlap at many places.

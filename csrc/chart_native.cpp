@@ -8,6 +8,8 @@
 namespace lineup {
 namespace {
 
+constexpr int kParts = 4;  // of a pixel column, in which long series are thinned out
+
 int advance(char character, const TextSizes& sizes) {
     return text_width(std::string_view(&character, 1), sizes) - 1 + sizes.spacing;
 }
@@ -40,7 +42,7 @@ void NativeCanvas::fill(const std::vector<Rectangle>& rectangles, const Ink& ink
 }
 
 void NativeCanvas::draw_series(const Box& box, std::span<const double> values) {
-    const std::vector<Point> points = chart_points(box, values, style_.exact);
+    const std::vector<Point> points = chart_points(box, values, style_.exact ? 0 : kParts);
     stroke_line(box, points);
     if (!has_markers(style_, box, values.size())) return;
     for (const Point& point : points) draw_marker(box, point);

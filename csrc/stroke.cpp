@@ -7,8 +7,8 @@
 namespace lineup {
 namespace {
 
-// An edge is straight where it is off by no more, in pixels: 8 of 255 levels at most.
-constexpr float kStraight = 0.03f;
+// An edge is straight where it is off by no more, in pixels: 3 of 255 levels at most.
+constexpr float kStraight = 0.012f;
 constexpr float kNothing = std::numeric_limits<float>::infinity();
 
 int step_above(double x) {

@@ -354,7 +354,9 @@ def nice_ticks(lo: float, hi: float, n: int, *, integer: bool = False) -> tuple[
     characters and that is shorter. Raises: ValueError unless -1e300 ≤ lo < hi ≤ 1e300 and
     1 ≤ n ≤ 1000.
     """
-    positions, texts = chart_kernels.nice_ticks(float(lo), float(hi), _number("n", n, 1, 1000), integer)
+    positions, texts = chart_kernels.nice_ticks(
+        float(lo), float(hi), _number("n", n, 1, 1000), integer
+    )
     return positions, texts
 
 

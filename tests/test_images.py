@@ -119,7 +119,9 @@ def decoded(data: bytes) -> NDArray[np.uint8]:
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
         kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + size]
-        assert zlib.crc32(kind + body) == int.from_bytes(data[at + 8 + size : at + 12 + size], "big")
+        assert zlib.crc32(kind + body) == int.from_bytes(
+            data[at + 8 + size : at + 12 + size], "big"
+        )
         chunks[kind] = body
         at += 12 + size
     assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
