@@ -134,7 +134,7 @@ def test_pixel_values_against_the_processor(timed: bool) -> None:
     assert np.array_equal(values, processor(list(images)))
     if timed:
         got = record.ratio(
-            lambda: charts.pixel_values(series, threads=1),
+            lambda: charts.pixel_values(series, out=values, threads=1),
             lambda: [processor([matplotlib.draw(plan)[..., :3].copy()]) for plan in plans],
             items=(16, 4),
             rounds=5,
@@ -142,7 +142,7 @@ def test_pixel_values_against_the_processor(timed: bool) -> None:
         piece, peer = "series to bf16 pixel_values", "matplotlib + HF processor"
         record.row(piece, "24-96 points", peer, got, 25, 60, "bits equal to HF's")
         got = record.ratio(
-            lambda: charts.patches(images, dtype="bfloat16", threads=1),
+            lambda: charts.patches(images, dtype="bfloat16", out=values, threads=1),
             lambda: processor(list(images[:4])),
             items=(16, 4),
             rounds=5,

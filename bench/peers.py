@@ -119,7 +119,7 @@ class Matplotlib:
         self.axes.tick_params(labelsize=7.5, length=2.9, width=0.72)
         color = tuple(level / 255 for level in INK)
         style = {"marker": "o", "markersize": 3.74, "markeredgewidth": 0} if markers else {}
-        (self.line,) = self.axes.plot([], [], color=color, linewidth=1.44, **style)  # type: ignore[arg-type]
+        (self.line,) = self.axes.plot([], [], color=color, linewidth=1.44, **style)
 
     def draw(self, p: Plan) -> NDArray[np.uint8]:
         """One chart as RGBA u8[H, W, 4], the canvas's own memory."""

@@ -105,10 +105,17 @@ def render(
 NumberType = Literal["float32", "bfloat16"]
 
 
-def _numbers(rows: int, columns: int, dtype: NumberType) -> NDArray[Any]:
+def _numbers(shape: tuple[int, int], dtype: NumberType, out: NDArray[Any] | None) -> NDArray[Any]:
     if dtype not in ("float32", "bfloat16"):
         raise ValueError(f"dtype: expected float32 or bfloat16, got {dtype!r}")
-    return np.empty((rows, columns), dtype=np.float32 if dtype == "float32" else np.uint16)
+    wanted = np.dtype(np.float32 if dtype == "float32" else np.uint16)
+    if out is None:
+        return np.empty(shape, dtype=wanted)
+    if out.dtype != wanted or out.shape != shape or not out.flags.carray:
+        raise ValueError(
+            f"out: expected writable, C-contiguous {wanted} {shape}, got {out.dtype} {out.shape}"
+        )
+    return out
 
 
 def _require_patches(name: str, height: int, width: int, unit: int) -> None:
@@ -125,6 +132,7 @@ def patches(
     merge: int = 2,
     temporal: int = 2,
     dtype: NumberType = "float32",
+    out: NDArray[Any] | None = None,
     threads: int = 0,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Image patches in the order and scale of Qwen2.5-VL's image processor, without resizing.
@@ -134,6 +142,8 @@ def patches(
     images : u8[B, H, W, 3]; H and W are multiples of ``patch * merge``
     dtype : "float32", or "bfloat16" as bits in uint16 (``torch.from_numpy(values).view(
         torch.bfloat16)``), rounded half to even
+    out : an array to write to and return as pixel_values; a used one saves the system's work of
+        finding fresh memory, which costs more than the patches
 
     Returns
     -------
@@ -152,7 +162,7 @@ def patches(
     n, height, width, _ = images.shape
     _require_patches("images", height, width, patch * merge)
     rows, columns = height // patch, width // patch
-    values = _numbers(n * rows * columns, 3 * temporal * patch * patch, dtype)
+    values = _numbers((n * rows * columns, 3 * temporal * patch * patch), dtype, out)
     kernels.chart_kernels.patches(
         np.ascontiguousarray(images), values, patch, merge, temporal, threads
     )
@@ -164,6 +174,7 @@ def pixel_values(
     style: ChartStyle = DEFAULT_STYLE,
     *,
     dtype: NumberType = "bfloat16",
+    out: NDArray[Any] | None = None,
     threads: int = 0,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Charts of the series as patches: ``patches(render(series, style), dtype=dtype)`` in one go,
@@ -174,7 +185,7 @@ def pixel_values(
     arrays = kernels.chart_series(series)
     _require_patches("style", style.height, style.width, 28)
     rows, columns = style.height // 14, style.width // 14
-    values = _numbers(len(arrays) * rows * columns, 3 * 2 * 14 * 14, dtype)
+    values = _numbers((len(arrays) * rows * columns, 3 * 2 * 14 * 14), dtype, out)
     kernels.chart_kernels.chart_patches(arrays, style, values, threads)
     return values, np.tile(np.array([1, rows, columns], dtype=np.int64), (len(arrays), 1))
 

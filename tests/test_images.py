@@ -85,6 +85,9 @@ def test_pixel_values_are_patches_of_charts(style: ChartStyle, dtype: Any) -> No
     wanted, wanted_grid = charts.patches(charts.render(series, style), dtype=dtype)
     assert np.array_equal(values, wanted)
     assert np.array_equal(grid, wanted_grid)
+    out = np.zeros_like(values)
+    assert charts.pixel_values(series, style, dtype=dtype, out=out)[0] is out
+    assert np.array_equal(out, values)
     assert charts.pixel_values([], style, dtype=dtype)[0].shape == (0, 1176)
 
 
@@ -100,6 +103,8 @@ def test_bad_arguments_of_patches() -> None:
     images = np.zeros((1, 28, 28, 3), dtype=np.uint8)
     with pytest.raises(ValueError, match="dtype: expected float32 or bfloat16, got 'float16'"):
         charts.patches(images, dtype="float16")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="out: expected writable, C-contiguous float32"):
+        charts.patches(images, out=np.empty((4, 1176)))
     with pytest.raises(ValueError, match="merge: expected 1 to 1024, got 0"):
         charts.patches(images, merge=0)
     with pytest.raises(ValueError, match="style: expected sides that are multiples of 28"):
