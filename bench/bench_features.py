@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.record import Row, add, cpu_times
+from bench.record import cpu_times, row
 from lineup_fast import kernels
 
 
@@ -33,4 +33,4 @@ def test_features(benchmark: Any, n: int, steps: int) -> None:
         rounds=7 if n * steps > 1_000_000 else 101,
     ).values()
     must, goal = (8, 11) if (n, steps) == (100_000, 96) else (None, None)
-    add(Row("features", f"{n} x {steps}", "numpy", peer / ours, must, goal, "to 1e-12"))
+    row("features", f"{n} x {steps}", "numpy", peer / ours, must, goal, "to 1e-12")

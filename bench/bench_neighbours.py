@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench import peers_neighbours as peers
-from bench.record import Row, add, cpu_times
+from bench.record import cpu_times, row
 from lineup_fast import kernels
 from lineup_fast.neighbour_index import NeighbourIndex
 
@@ -79,7 +79,7 @@ def test_window_rule(benchmark: Any, n: int, steps: int, must: Any, goal: Any) -
     ours_seconds = cpu_times({"ours": ours}, rounds=3)["ours"]
     size = f"{n} x {steps}"
     name = "scipy cKDTree, k doubling"
-    add(Row("neighbours", size, name, peer_seconds / ours_seconds, must, goal, "all ids"))
+    row("neighbours", size, name, peer_seconds / ours_seconds, must, goal, "all ids")
 
 
 @pytest.mark.parametrize(("peer", "count", "exact"), RECORD)
@@ -102,7 +102,7 @@ def test_other_libraries(benchmark: Any, peer: Any, count: int, exact: bool) -> 
     ours = cpu_times({"ours": lambda: kernels.neighbours(**pool, k=K, threads=1)}, rounds=3)["ours"]
     ratio = (asked[1] + (asked[count] - asked[1]) * n / count) / ours
     name = f"{peer.__name__}, {count} queries scaled to all"
-    add(Row("neighbours", f"{n} x {steps}", name, ratio, None, None, f"recall {recall:.4f}"))
+    row("neighbours", f"{n} x {steps}", name, ratio, None, None, f"recall {recall:.4f}")
 
 
 @pytest.mark.parametrize("rule", ["run", "window"])
@@ -150,4 +150,4 @@ def test_run_overlap_of_all_pools(benchmark: Any) -> None:
     seconds = cpu_times({"ours": ours, "python": python}, rounds=3)
     ratio = seconds["python"] / len(asked) * pools.size / seconds["ours"]
     name = f"plain Python O(T²), {len(asked)} pairs scaled to all"
-    add(Row("run overlap of pools", f"{n} x {steps} x {K}", name, ratio, 100, 1000, "answers"))
+    row("run overlap of pools", f"{n} x {steps} x {K}", name, ratio, 100, 1000, "answers")

@@ -10,6 +10,8 @@
 #include "features.hpp"
 #include "numerals.hpp"
 #include "overlap.hpp"
+#include "patches.hpp"
+#include "png.hpp"
 #include "ticks.hpp"
 
 namespace {
@@ -127,6 +129,9 @@ lineup::ChartStyle chart_style(const py::object& style) {
         .y_limits = std::nullopt,
         .axis_words = style.attr("axis_words").cast<bool>(),
         .markers = style.attr("markers").cast<bool>(),
+        .exact = style.attr("exact").cast<bool>(),
+        .engine = style.attr("engine").cast<std::string>() == "cairo" ? lineup::ChartEngine::cairo
+                                                                      : lineup::ChartEngine::native,
     };
     using Limits = std::optional<std::pair<double, double>>;
     if (const auto limits = style.attr("y_limits").cast<Limits>()) {
@@ -142,6 +147,66 @@ void render_charts(const std::vector<Floats>& series, const py::object& style,
     const lineup::ChartStyle chart = chart_style(style);
     const std::span<std::uint8_t> pixels(out.mutable_data(), static_cast<std::size_t>(out.size()));
     without_gil([&] { lineup::render_charts(views, chart, pixels, threads, poll_signals); });
+}
+
+const char* const kPatches = R"(Cut images into the patches of Qwen2.5-VL.
+
+images: uint8 [N, H, W, 3]; out: float32 or, for bfloat16 bits, uint16, of all the numbers.)";
+
+// Calls use() with the numbers of `out` as float32 or bfloat16.
+template <class Use>
+void with_numbers(py::array& out, const Use& use) {
+    const auto size = static_cast<std::size_t>(out.size());
+    if ((out.flags() & py::array::c_style) == 0) refuse("out", "C-contiguous numbers");
+    if (py::isinstance<py::array_t<float>>(out)) {
+        use(std::span(static_cast<float*>(out.mutable_data()), size));
+    } else if (py::isinstance<py::array_t<std::uint16_t>>(out)) {
+        use(std::span(reinterpret_cast<lineup::BFloat16*>(out.mutable_data()), size));
+    } else {
+        refuse("out", "float32 or uint16");
+    }
+}
+
+void patches(const Array<std::uint8_t>& images, py::array& out, std::size_t patch,
+             std::size_t merge, std::size_t temporal, int threads) {
+    if (images.ndim() != 4 || images.shape(3) != 3) refuse("images", "uint8 [N, H, W, 3]");
+    const lineup::PatchShape shape{.height = static_cast<std::size_t>(images.shape(1)),
+                                   .width = static_cast<std::size_t>(images.shape(2)),
+                                   .patch = patch,
+                                   .merge = merge,
+                                   .temporal = temporal};
+    const std::span pixels(images.data(), static_cast<std::size_t>(images.size()));
+    with_numbers(out, [&](auto numbers) {
+        without_gil([&] { lineup::patches(pixels, shape, numbers, threads, poll_signals); });
+    });
+}
+
+const char* const kChartPatches = R"(Draw charts and cut them into patches, as patches() does.
+
+series: list of N float64 [T]; style: a ChartStyle; out: float32 or uint16.)";
+
+void chart_patches(const std::vector<Floats>& series, const py::object& style, py::array& out,
+                   int threads) {
+    std::vector<std::span<const double>> views;
+    for (const Floats& values : series) views.push_back(flat("series", values));
+    const lineup::ChartStyle chart = chart_style(style);
+    with_numbers(out, [&](auto numbers) {
+        without_gil([&] { lineup::chart_patches(views, chart, numbers, threads, poll_signals); });
+    });
+}
+
+const char* const kPng = R"(Return the PNG file of an image.
+
+image: uint8 [H, W, 3].)";
+
+py::bytes png(const Array<std::uint8_t>& image) {
+    if (image.ndim() != 3 || image.shape(2) != 3) refuse("image", "uint8 [H, W, 3]");
+    const std::span pixels(image.data(), static_cast<std::size_t>(image.size()));
+    const lineup::PngFile file = without_gil([&] {
+        return lineup::png(pixels, static_cast<std::size_t>(image.shape(1)),
+                           static_cast<std::size_t>(image.shape(0)));
+    });
+    return {reinterpret_cast<const char*>(file.bytes.get()), file.size};
 }
 
 std::string isa() {
@@ -193,5 +258,10 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
           py::arg("integer") = false);
     m.def("render_charts", &render_charts, kRenderCharts, py::arg("series"), py::arg("style"),
           py::arg("out").noconvert(), py::arg("threads") = 0);
+    m.def("patches", &patches, kPatches, py::arg("images").noconvert(), py::arg("out").noconvert(),
+          py::arg("patch"), py::arg("merge"), py::arg("temporal"), py::arg("threads") = 0);
+    m.def("chart_patches", &chart_patches, kChartPatches, py::arg("series"), py::arg("style"),
+          py::arg("out").noconvert(), py::arg("threads") = 0);
+    m.def("png", &png, kPng, py::arg("image").noconvert());
     m.def("build_info", &build_info, "Return version, compiler, isa, cairo version and cores.");
 }

@@ -82,4 +82,19 @@ def nice_ticks(
 def render_charts(
     series: list[_Floats], style: ChartStyle, out: npt.NDArray[np.uint8], threads: int = 0
 ) -> None: ...
+def patches(
+    images: npt.NDArray[np.uint8],
+    out: npt.NDArray[np.float32] | npt.NDArray[np.uint16],
+    patch: int,
+    merge: int,
+    temporal: int,
+    threads: int = 0,
+) -> None: ...
+def chart_patches(
+    series: list[_Floats],
+    style: ChartStyle,
+    out: npt.NDArray[np.float32] | npt.NDArray[np.uint16],
+    threads: int = 0,
+) -> None: ...
+def png(image: npt.NDArray[np.uint8]) -> bytes: ...
 def build_info() -> dict[str, str | int | None]: ...

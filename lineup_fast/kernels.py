@@ -55,14 +55,14 @@ def _load(name: str) -> tuple[Any, Any]:
             raise ImportError(msg) from error
         return _core, _core
     if name == "reference":
-        from lineup_fast import reference, reference_charts
+        from lineup_fast import reference, reference_images
 
-        return reference, reference_charts
+        return reference, reference_images
     raise ValueError(f"LINEUP_IMPL: expected native or reference, got {name!r}")
 
 
 IMPLEMENTATION: str = os.environ.get("LINEUP_IMPL", "native")
-_impl, _charts = _load(IMPLEMENTATION)
+_impl, chart_kernels = _load(IMPLEMENTATION)
 
 
 class NumeralArrays(Protocol):
@@ -315,8 +315,15 @@ def nice_ticks(lo: float, hi: float, n: int, *, integer: bool = False) -> tuple[
     characters and that is shorter. Raises: ValueError unless -1e300 ≤ lo < hi ≤ 1e300 and
     1 ≤ n ≤ 1000.
     """
-    positions, texts = _charts.nice_ticks(float(lo), float(hi), _number("n", n, 1, 1000), integer)
+    positions, texts = chart_kernels.nice_ticks(
+        float(lo), float(hi), _number("n", n, 1, 1000), integer
+    )
     return positions, texts
+
+
+def chart_series(series: Sequence[npt.ArrayLike]) -> list[Floats]:
+    """The series as float64 [T_i] each, as the chart kernels take them."""
+    return [_floats(f"series[{i}]", values, "T") for i, values in enumerate(series)]
 
 
 def render_charts(
@@ -327,7 +334,7 @@ def render_charts(
     threads: int = 0,
 ) -> npt.NDArray[np.uint8]:
     """Charts uint8 [N, H, W, 3] of series float64 [T_i]; see :func:`lineup_fast.charts.render`."""
-    arrays = [_floats(f"series[{i}]", values, "T") for i, values in enumerate(series)]
+    arrays = chart_series(series)
     shape = (len(arrays), style.height, style.width, 3)
     if out is None:
         out = np.empty(shape, np.uint8)
@@ -335,7 +342,7 @@ def render_charts(
         raise ValueError(
             f"out: expected writable, C-contiguous uint8 {shape}, got {out.dtype} {out.shape}"
         )
-    _charts.render_charts(arrays, style, out, _threads(threads))
+    chart_kernels.render_charts(arrays, style, out, _threads(threads))
     return out
 
 

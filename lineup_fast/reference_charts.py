@@ -205,7 +205,7 @@ _GRID = (230 / 255,) * 3
 _FRAME = (64 / 255,) * 3
 _TEXT = (32 / 255,) * 3
 
-_SEGMENTS_PER_STROKE = 12  # one stroke of a long polyline costs Cairo several times as much
+_SEGMENTS_PER_STROKE = 12  # where points lie 2 px apart or more; all of the line where they do not
 _MARKERS_PER_FILL = 12
 _POINTS_PER_COLUMN = 4  # above this many, a pixel column keeps first, lowest, highest and last
 
@@ -310,16 +310,17 @@ def _draw_series(
 ) -> None:
     points = [(box.x(i), box.y(value)) for i, value in enumerate(values)]
     columns = box.right - box.left - 1
-    if len(points) > _POINTS_PER_COLUMN * columns:
+    if not style.exact and len(points) > _POINTS_PER_COLUMN * columns:
         points = _thinned(points)
     ctx.save()
     ctx.rectangle(box.left, box.top, box.right - box.left + 1, box.bottom - box.top + 1)
     ctx.clip()
     ctx.set_source_rgb(*_INK)
     ctx.set_line_width(sizes.line)
-    for start in range(0, len(points) - 1, _SEGMENTS_PER_STROKE):
+    most = _SEGMENTS_PER_STROKE if len(points) <= columns // 2 else len(points)
+    for start in range(0, len(points) - 1, most):
         ctx.move_to(*points[start])
-        for point in points[start + 1 : start + _SEGMENTS_PER_STROKE + 1]:
+        for point in points[start + 1 : start + most + 1]:
             ctx.line_to(*point)
         ctx.stroke()
     # Markers closer than 2 px would only make the line thicker; a lone point always has one.

@@ -1,0 +1,76 @@
+// Strokes of lines that run from left to right, as exact pixel coverage.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "chart_layout.hpp"
+#include "cover.hpp"
+
+namespace lineup {
+
+// Strokes with round caps and joins, cut off at a window. Every vertical cut through the stroke of
+// a line that never turns back is one interval: its ends are followed from left to right, exactly
+// along the straight parts and in steps of 1 / kSteps pixel around the points.
+class Stroker {
+  public:
+    static constexpr int kSteps = 8;
+
+    // The largest window's size in pixels, and half the width of the line.
+    Stroker(int columns, int rows, double radius);
+
+    // A window up to the first one's size.
+    void set_window(int columns, int rows);
+
+    // Calls paint(column, row, Float4 coverage) for groups of four pixels of the window, each at
+    // most once; columns are multiples of four. x must not fall from point to point; coordinates
+    // are relative to the window.
+    template <class Paint>
+    void stroke(std::span<const Point> points, Paint&& paint) {
+        block_ = 0;
+        trace(points);
+        for (const Piece& piece : pieces_) {
+            if (piece.column / Cover::kColumns != block_) finish(paint);
+            block_ = piece.column / Cover::kColumns;
+            cover_.add(static_cast<int>(piece.column % Cover::kColumns), piece.width, piece.y0,
+                       piece.y1);
+        }
+        finish(paint);
+    }
+
+  private:
+    // A straight piece of an edge within one column; width > 0: of the upper one.
+    struct Piece {
+        unsigned column;
+        float width;
+        float y0;
+        float y1;
+    };
+
+    template <class Paint>
+    void finish(Paint&& paint) {
+        cover_.flush([&](int row, Float4 coverage) {
+            paint(static_cast<int>(block_ * Cover::kColumns), row, coverage);
+        });
+    }
+
+    void trace(std::span<const Point> points);
+    void straight(Point from, Point to, int begin, int end);
+    void around(std::span<const Point> points, std::size_t first, std::size_t last, int begin,
+                int end);
+    void add_edge(const std::vector<float>& edge, int begin, int end, float sign);
+    void include_point(Point point, int begin, int end);
+    void include_segment(Point from, Point to, int begin, int end);
+
+    int steps_;  // across the window
+    double radius_;
+    Cover cover_;
+    std::vector<Piece> pieces_;
+    std::vector<float> upper_;  // edges at the steps around points
+    std::vector<float> lower_;
+    unsigned block_ = 0;
+};
+
+}  // namespace lineup
