@@ -96,9 +96,14 @@ def test_the_table_shows_the_last_values(capsys: pytest.CaptureFixture[str]) -> 
         console.say("quiet")
         console.caption("id", "a caption", 1.0)
     assert capsys.readouterr() == ("", "")
+    table = console._table()
+    with Console("piped", 1) as console:  # no terminal under pytest
+        console.caption("id", "a caption", 1.0)
+        console.say("done: 3 of 3")
+    assert capsys.readouterr() == ("", "done: 3 of 3\n")
     rich = RichConsole(width=100)
     with rich.capture() as shown:
-        rich.print(console._table())
+        rich.print(table)
     text = shown.get()
     assert "step 2 of 10" in text
     assert "1.500" in text

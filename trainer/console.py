@@ -1,4 +1,4 @@
-"""What a run shows on a terminal: a live table and a caption now and then; silent elsewhere."""
+"""What a run shows: a live table and captions on a terminal, only its last words elsewhere."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ _STAGES = ("charts", "rollout", "reward", "update")
 
 
 class Console:
-    """A table that follows the run; a context manager. `enabled` None: only on a terminal."""
+    """A table that follows the run; a context manager.
+
+    enabled: None shows the table on a terminal only; False shows nothing anywhere.
+    """
 
     def __init__(self, name: str, n_steps: int, *, enabled: bool | None = None) -> None:
         from rich.console import Console as RichConsole
 
         self._rich = RichConsole(stderr=True)
         self._enabled = self._rich.is_terminal if enabled is None else enabled
+        self._says = enabled is not False
         self._name, self._n_steps = name, n_steps
         self._seen: dict[str, Any] = {}
         self._previous: dict[str, Any] = {}
@@ -77,8 +81,8 @@ class Console:
             self._rich.print(Text.assemble((head, "dim"), text, "\n"))
 
     def say(self, text: str) -> None:
-        """One line that stays."""
-        if self._enabled:
+        """One line that stays, also where there is no terminal."""
+        if self._says:
             from rich.text import Text
 
             self._rich.print(Text(text))
