@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format sanitize wheel clean
+.PHONY: help setup demo test bench lint format sanitize wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 16
@@ -96,6 +96,14 @@ format: $(DONE)/built  ## write the formatting that lint checks
 test: $(DONE)/core $(DONE)/data $(DONE)/debian-test lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
 	$(BIN)/python -m pytest
+
+$(DONE)/bench: $(DONE)/built
+	@echo "Installing the peers of the benchmarks"
+	@$(BIN)/python -m pip install -q "lineup-fast[bench]" "$(TORCH)"
+	@touch $@
+
+bench: $(DONE)/bench  ## ratios against peers, in bench/results/latest.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m "not slow" bench/bench_*.py
 
 sanitize: $(DONE)/debian  ## tests of the core under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake -S . -B build/sanitize -G Ninja -DLINEUP_TESTS=ON -DLINEUP_SANITIZE=ON \
