@@ -14,9 +14,9 @@ inline constexpr double kMaxMagnitude = 1e150;
 // n rows of equal length, float64; owns nothing. Rows may overlap, as sliding windows over one
 // series do (stride 1).
 struct Rows {
-    const double* data;
-    std::size_t n;
-    std::size_t steps;
+    const double* data = nullptr;
+    std::size_t n = 0;
+    std::size_t steps = 0;
     std::size_t stride = steps;  // values from the start of one row to the start of the next
 
     std::span<const double> row(std::size_t i) const { return {data + i * stride, steps}; }
