@@ -85,7 +85,7 @@ class Console:
         if self._says:
             from rich.text import Text
 
-            self._rich.print(Text(text))
+            self._rich.print(Text(text), soft_wrap=True)
 
     def _table(self) -> Any:
         from rich.progress_bar import ProgressBar
