@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench import peers_charts as peers
-from bench import record
+from bench import peers, record
 from lineup_fast import charts
 
 BATCH = 64  # charts that the output cycles through: 35 MB, so that they leave the cache

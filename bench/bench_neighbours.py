@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import peers_neighbours as peers
+from bench import peers
 from bench.record import cpu_times, row
 from lineup_fast import kernels
 from lineup_fast.neighbour_index import NeighbourIndex
