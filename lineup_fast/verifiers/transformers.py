@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from lineup_fast import hub
 from lineup_fast.kernels import prompt_tree
 from lineup_fast.verifiers.base import (
     MAX_REPLY_TOKENS,
@@ -76,7 +76,13 @@ class TransformersVerifier:
             torch.set_num_threads(threads)
         self.name = str(model) if not hasattr(model, "config") else type(model).__name__
         self.model = _load_model(model, device, dtype)
-        self.encoder = as_encoder(tokenizer if tokenizer is not None else _load_tokenizer(model))
+        if tokenizer is None:
+            if hasattr(model, "config"):
+                raise ValueError(
+                    "tokenizer: expected a fast tokenizer beside a loaded model, got None"
+                )
+            tokenizer = hub.load_tokenizer(model)
+        self.encoder = as_encoder(tokenizer)
         config = self.model.config.get_text_config()
         self.max_prompt_tokens: int | None = getattr(config, "max_position_embeddings", None)
         self.n_vocabulary = int(self.model.get_input_embeddings().weight.shape[0])
@@ -297,7 +303,7 @@ def _load_model(model: Any, device: str, dtype: str) -> Any:
         kind = getattr(torch, dtype, None)
         if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
             raise ValueError(f"dtype: expected a torch dtype such as float32, got {dtype!r}")
-        model = _from_pretrained(AutoModelForCausalLM, model, dtype=getattr(torch, dtype))
+        model = hub.from_pretrained(AutoModelForCausalLM, model, dtype=getattr(torch, dtype))
         try:
             model = model.to(device)
         except (RuntimeError, AssertionError) as error:  # no such device, or no memory on it
@@ -305,38 +311,6 @@ def _load_model(model: Any, device: str, dtype: str) -> Any:
                 f"device: expected one that torch has, got {device!r} ({error})"
             ) from error
     return model.eval().requires_grad_(False)
-
-
-def _load_tokenizer(model: Any) -> Any:
-    if hasattr(model, "config"):
-        raise ValueError("tokenizer: expected a fast tokenizer beside a loaded model, got None")
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-    from transformers.models.auto.tokenization_auto import get_tokenizer_config
-
-    # AutoTokenizer overrules a generic class by the architecture's own, whose rules of splitting
-    # replace those in tokenizer.json without a word (model type qwen2 in transformers 5.24).
-    generic = ("TokenizersBackend", "PreTrainedTokenizerFast")
-    declared = get_tokenizer_config(str(model)).get("tokenizer_class")
-    return _from_pretrained(
-        PreTrainedTokenizerFast if declared in generic else AutoTokenizer, model
-    )
-
-
-def _from_pretrained(kind: Any, name: Any, **options: Any) -> Any:
-    from transformers.utils import logging as library
-
-    shown = library.is_progress_bar_enabled()
-    if not sys.stderr.isatty():
-        library.disable_progress_bar()
-    try:
-        return kind.from_pretrained(str(name), **options)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"verifier: expected a folder or hub id of a model, got {str(name)!r} ({error})"
-        ) from error
-    finally:
-        if shown:
-            library.enable_progress_bar()
 
 
 def _sliding_window(config: Any) -> int | None:
