@@ -170,7 +170,6 @@ class QwenProcessor:
         return floats.to(self.torch.bfloat16).view(self.torch.uint16).numpy()
 
 
-
 def ett_like(n: int, steps: int, seed: int = 0) -> tuple[Any, Rows, Rows]:
     """Windows at stride 1 of seven channels: a reverting level, a day, a week, and noise.
 

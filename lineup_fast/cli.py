@@ -183,6 +183,56 @@ def _score(args: argparse.Namespace) -> int:
     return 0 if any(row["valid"] for row in scored.rows) else 1
 
 
+def add_plan(commands: Subparsers) -> None:
+    """``plan``: tokens of a step."""
+    parser = commands.add_parser(
+        "plan",
+        help="count the tokens a step makes the verifier read, under each layout",
+        description="Build the questions of one training step from a corpus and count the tokens "
+        "that the verifier prefills, one prompt at a time and with each shared prefix once.",
+    )
+    add = parser.add_argument
+    add("corpus", metavar="CORPUS", help="made by lineup-fast index")
+    add("--verifier", required=True, metavar="MODEL", help="folder or hub id; only its tokenizer")
+    add("--captions", metavar="FILE.jsonl", help="real ones, as for score (default: fillers)")
+    add("--caption-tokens", type=int, default=180, metavar="N", help="of the fillers")
+    add("--batch", type=int, default=32, metavar="B", help="series a step")
+    add("--group", type=int, default=8, metavar="G", help="captions of each")
+    add("--k", type=int, default=4, metavar="K", help="candidates of a question")
+    add("--decimals", type=_decimals, default="auto", metavar="N", help="auto or 0 to 12")
+    add("--separator", choices=(", ", ","), default=", ", metavar="SEP", help="', ' or ','")
+    add("--split", choices=("train", "val", "test"), default="train")
+    add("--seed", type=int, default=0, metavar="N", help="of the draws")
+    add("--tokens-per-second", type=float, metavar="X", help="prefill rate, to show seconds")
+    parser.set_defaults(run=_plan)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from lineup_fast import hub, scoring, token_plan
+    from lineup_fast.corpus import Corpus
+    from lineup_fast.prompts import Recipe
+
+    rate = args.tokens_per_second
+    if rate is not None and not rate > 0:
+        raise ValueError(f"--tokens-per-second: expected a positive number, got {rate}")
+    captions = None
+    if args.captions:
+        captions = [caption for _, caption in scoring.read_captions(args.captions)]
+    plan = token_plan.plan_step(
+        Corpus.load(args.corpus),
+        hub.load_tokenizer(args.verifier),
+        Recipe(k=args.k, decimals=args.decimals, separator=args.separator),
+        batch=args.batch,
+        group=args.group,
+        caption_tokens=args.caption_tokens,
+        captions=captions,
+        split=args.split,
+        seed=args.seed,
+    )
+    print(plan.table(rate))
+    return 0
+
+
 def add_render(commands: Subparsers) -> None:
     """``render``: charts as PNG files."""
     parser = commands.add_parser(
@@ -266,7 +316,13 @@ def _shares(text: str) -> tuple[float, float, float]:
     return train, val, test
 
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_doctor, add_index, add_render, add_score)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
+    add_doctor,
+    add_index,
+    add_plan,
+    add_render,
+    add_score,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
