@@ -182,6 +182,7 @@ def one_line(error: Exception) -> str:
 COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     cli_reward.add_audit,
     add_doctor,
+    cli_reward.add_export,
     add_index,
     cli_reward.add_plan,
     add_render,

@@ -1,4 +1,4 @@
-"""The commands about the reward itself: ``audit``, ``plan``, ``score``."""
+"""The commands about the reward itself: ``audit``, ``export``, ``plan``, ``score``."""
 
 from __future__ import annotations
 
@@ -53,6 +53,43 @@ def _audit(args: argparse.Namespace) -> int:
     found.write(args.output)
     print(found.table())
     return 0 if found.verdicts == ["safe"] else 1
+
+
+def add_export(commands: Subparsers) -> None:
+    """``export``: the data set of a training stack."""
+    parser = commands.add_parser(
+        "export",
+        help="write charts and prompts as the data set that a training stack expects",
+        description="One row per item of a corpus: chart, prompt, and the id that the reward is "
+        "asked about. Parquet for TRL and verl, JSONL for OpenRLHF and verifiers.",
+    )
+    add = parser.add_argument
+    add("corpus", metavar="CORPUS", help="made by lineup-fast index")
+    add("--to", required=True, choices=("trl", "verl", "openrlhf", "verifiers"), help="the stack")
+    add("-o", "--output", required=True, metavar="DIR", help="a new folder")
+    add("--style", choices=("default", "paper", "tiny"), default="default", help="of the charts")
+    add("--prompt", metavar="TEXT", help="of the captioner (default: prompts.CAPTION_PROMPT)")
+    add("--limit", type=int, metavar="N", help="at most N items of each split")
+    add("--threads", type=int, default=0, metavar="N", help="0: all cores")
+    parser.set_defaults(run=_export)
+
+
+def _export(args: argparse.Namespace) -> int:
+    from lineup_fast import charts, export, prompts
+    from lineup_fast.corpus import Corpus
+
+    files = export.export(
+        Corpus.load(args.corpus),
+        args.to,
+        args.output,
+        style=charts.STYLES[args.style],
+        prompt=prompts.CAPTION_PROMPT if args.prompt is None else args.prompt,
+        limit=args.limit,
+        threads=args.threads,
+        progress=cli_options.progress,
+    )
+    print("\n".join(map(str, files)))
+    return 0
 
 
 def add_plan(commands: Subparsers) -> None:
