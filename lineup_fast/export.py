@@ -45,8 +45,9 @@ def export(
 
     host "trl": Parquet with ``prompt`` (messages), ``image``, ``uid``. "verl": Parquet with
     ``data_source``, ``prompt``, ``images``, ``reward_model``, ``extra_info``. "openrlhf": JSONL
-    with ``input``, ``images`` (absolute paths of PNG files beside it), ``label`` (a JSON object as
-    text). "verifiers": JSONL with ``prompt`` (messages, the image as a data URL), ``uid``.
+    with ``input``, ``images`` (data URLs: OpenRLHF skips a path that it does not find), ``label``
+    (a JSON object as text). "verifiers": JSONL with ``prompt`` (messages, the image as a data
+    URL), ``uid``.
     limit: at most so many items of each split.
     Raises: ValueError on an unknown host, a folder that holds something, an empty corpus.
     """
@@ -66,7 +67,7 @@ def export(
 
     def drawn(split: str) -> Iterator[list[Row]]:
         nonlocal done
-        for rows in _batches(corpus, items[split], host, split, target, style, prompt, threads):
+        for rows in _batches(corpus, items[split], host, split, style, prompt, threads):
             yield rows
             done += len(rows)
             progress("drawing", done, total)
@@ -87,7 +88,6 @@ def _batches(
     ids: Sequence[str],
     host: Host,
     split: str,
-    target: Path,
     style: ChartStyle,
     prompt: str,
     threads: int,
@@ -97,13 +97,13 @@ def _batches(
         part = ids[begin : begin + BATCH]
         images = charts.render([corpus.series(item) for item in part], style, threads=threads)
         yield [
-            _ROWS[host](item, charts.png(image), split, prompt, target)
+            _ROWS[host](item, charts.png(image), split, prompt)
             for item, image in zip(part, images, strict=True)
         ]
 
 
-def _trl(uid: str, png: bytes, split: str, prompt: str, target: Path) -> Row:
-    del split, target
+def _trl(uid: str, png: bytes, split: str, prompt: str) -> Row:
+    del split
     return {
         "prompt": [{"role": "user", "content": prompt}],
         "image": {"bytes": png, "path": None},
@@ -111,8 +111,7 @@ def _trl(uid: str, png: bytes, split: str, prompt: str, target: Path) -> Row:
     }
 
 
-def _verl(uid: str, png: bytes, split: str, prompt: str, target: Path) -> Row:
-    del target
+def _verl(uid: str, png: bytes, split: str, prompt: str) -> Row:
     return {
         "data_source": DATA_SOURCE,
         "prompt": [{"role": "user", "content": IMAGE_TEXT + prompt}],
@@ -123,25 +122,26 @@ def _verl(uid: str, png: bytes, split: str, prompt: str, target: Path) -> Row:
     }
 
 
-def _openrlhf(uid: str, png: bytes, split: str, prompt: str, target: Path) -> Row:
-    path = target.resolve() / "images" / split / f"{uid}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(png)
+def _openrlhf(uid: str, png: bytes, split: str, prompt: str) -> Row:
+    del split
     label = json.dumps({"uid": uid})
-    return {"input": IMAGE_TEXT + prompt, "images": [str(path)], "label": label}
+    return {"input": IMAGE_TEXT + prompt, "images": [_data_url(png)], "label": label}
 
 
-def _verifiers(uid: str, png: bytes, split: str, prompt: str, target: Path) -> Row:
-    del split, target
-    url = "data:image/png;base64," + base64.b64encode(png).decode()
+def _data_url(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def _verifiers(uid: str, png: bytes, split: str, prompt: str) -> Row:
+    del split
     content = [
-        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "image_url", "image_url": {"url": _data_url(png)}},
         {"type": "text", "text": prompt},
     ]
     return {"prompt": [{"role": "user", "content": content}], "uid": uid}
 
 
-_ROWS: dict[Host, Callable[[str, bytes, str, str, Path], Row]] = {
+_ROWS: dict[Host, Callable[[str, bytes, str, str], Row]] = {
     "trl": _trl,
     "verl": _verl,
     "openrlhf": _openrlhf,

@@ -41,9 +41,12 @@ def _pixels(row: dict[str, Any]) -> np.ndarray:
         return np.asarray(row["image"])
     if "images" in row:
         (image,) = row["images"]
-        return np.asarray(image_module.open(image) if isinstance(image, str) else image)
+        return _opened(image) if isinstance(image, str) else np.asarray(image)
     (message,) = row["prompt"]
-    url = message["content"][0]["image_url"]["url"]
+    return _opened(message["content"][0]["image_url"]["url"])
+
+
+def _opened(url: str) -> np.ndarray:
     data = base64.b64decode(url.removeprefix("data:image/png;base64,"))
     return np.asarray(image_module.open(io.BytesIO(data)))
 
