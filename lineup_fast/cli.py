@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import lineup_fast
 from lineup_fast import cli_options as words
-from lineup_fast import cli_reward
+from lineup_fast import cli_reward, cli_serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -187,6 +187,7 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     cli_reward.add_plan,
     add_render,
     cli_reward.add_score,
+    cli_serve.add_serve,
 )
 
 

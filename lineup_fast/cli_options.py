@@ -98,4 +98,5 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
         scoring=args.scoring,
         decimals=args.decimals,
         separator=args.separator,
+        positions=getattr(args, "positions", None),
     )
