@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import signal
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

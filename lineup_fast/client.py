@@ -114,6 +114,11 @@ class RewardClient:
         batch = await asyncio.wrap_future(self._there.submit(request))
         return self._checked(batch, request)
 
+    def health(self) -> None:
+        """Ask every server whether it is there; raises BackendError where one does not answer."""
+        if self._there is not None:
+            self._there.check_health()
+
     def close(self) -> None:
         """Close connections; a later call opens new ones."""
         if self._there is not None:

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lineup_fast.verifiers.base import BackendError
 from lineup_fast.wire import read_object, read_reply, score_body
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # rest of a server that failed, doubled each time
 JITTER_S = 0.2  # calls that waited for the same server come back at different moments
+HEALTH_S = 10.0
 BUSY, BAD_INPUT, FORBIDDEN = 429, (400, 404, 405, 413), (401, 403)
 
 _opening = threading.Lock()
@@ -134,14 +136,7 @@ class ServerCalls:
                 "index: expected the draw of each caption with several servers, which would each "
                 "count on their own"
             )
-        with _opening:
-            connections = self._connections
-            if connections is not None and connections.pid != os.getpid():
-                _inherited.append(connections)
-                connections = None
-                self._servers = [_Server(server.url) for server in self._servers]
-            if connections is None:
-                connections = self._connections = _Connections()
+        connections = self._opened()
         call: Coroutine[Any, Any, RewardBatch | str] = self._call(connections, request)
         return asyncio.run_coroutine_threadsafe(call, connections.loop)
 
@@ -154,12 +149,42 @@ class ServerCalls:
             answer.cancel()
             raise
 
+    def check_health(self) -> None:
+        """Raises BackendError where a server does not answer that it is well."""
+        connections = self._opened()
+
+        async def ask(url: str) -> str | None:
+            try:
+                response = await connections.http.get(f"{url}/health", timeout=HEALTH_S)
+            except connections.failed as error:
+                return f"{url}: {type(error).__name__}: {error}".rstrip(": ")
+            if response.status_code == 200:
+                return None
+            return f"{url}: {response.status_code}: {_error_text(response.content)}"
+
+        for server in self._servers:
+            call = asyncio.run_coroutine_threadsafe(ask(server.url), connections.loop)
+            trouble = call.result()
+            if trouble is not None:
+                raise BackendError(trouble)
+
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
         with _opening:
             connections, self._connections = self._connections, None
         if connections is not None and connections.pid == os.getpid():
             connections.close()
+
+    def _opened(self) -> _Connections:
+        """The connections of this process."""
+        with _opening:
+            if self._connections is not None and self._connections.pid != os.getpid():
+                _inherited.append(self._connections)
+                self._connections = None
+                self._servers = [_Server(server.url) for server in self._servers]
+            if self._connections is None:
+                self._connections = _Connections()
+            return self._connections
 
     async def _call(self, connections: _Connections, request: ScoreRequest) -> RewardBatch | str:
         """Try until there is an answer, the retries are used up, or time is."""
