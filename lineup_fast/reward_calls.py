@@ -75,7 +75,7 @@ class _Trouble:
 class _Connections:
     """The event loop and the HTTP connections of one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, secure: bool) -> None:
         try:
             import httpx
         except ImportError as error:
@@ -84,7 +84,9 @@ class _Connections:
         self.loop = asyncio.new_event_loop()
         self.failed = httpx.TransportError
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-        self.http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=False)
+        self.http = httpx.AsyncClient(
+            verify=secure, limits=limits, timeout=None, trust_env=False
+        )  # without https, reading the certificates would be the most expensive thing here
         self._thread = threading.Thread(target=self._run, name="lineup-client", daemon=True)
         self._thread.start()
 
@@ -183,7 +185,8 @@ class ServerCalls:
                 self._connections = None
                 self._servers = [_Server(server.url) for server in self._servers]
             if self._connections is None:
-                self._connections = _Connections()
+                secure = any(server.url.startswith("https") for server in self._servers)
+                self._connections = _Connections(secure=secure)
             return self._connections
 
     async def _call(self, connections: _Connections, request: ScoreRequest) -> RewardBatch | str:

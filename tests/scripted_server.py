@@ -29,6 +29,7 @@ from lineup_fast.rewards import IdentificationReward
 from lineup_fast.verifiers.scripted import ScriptedVerifier
 
 ROOT = Path(__file__).parents[1]
+GATE = threading.Event()
 
 
 @lru_cache(maxsize=1)
@@ -44,8 +45,11 @@ def corpus() -> Corpus:
 def rule(caption: str, candidates: CandidateSet, position: int) -> np.ndarray:
     """Believes the first number in a caption to be the first value.
 
-    "sleep N" takes N seconds for the caption, "crash" fails as an engine does, "bug" as code does.
+    "wait" waits for GATE to open, "sleep N" takes N seconds, "crash" fails as an engine does, "bug"
+    as code does.
     """
+    if caption.startswith("wait"):
+        assert GATE.wait(60)
     if caption.startswith("sleep") and position == 0:
         time.sleep(float(caption.split()[1]))
     if "crash" in caption:

@@ -17,9 +17,10 @@ import pytest
 from lineup_fast import server
 from lineup_fast.draw_counter import DrawCounter
 from lineup_fast.openrlhf_contract import label_of
-from tests.scripted_server import corpus, reward, serving, truth
+from tests.scripted_server import GATE, corpus, reward, serving, truth
 
 IDS = corpus().ids()[:6]
+HTTP = httpx.Client(verify=False, trust_env=False, timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +30,11 @@ def url() -> Iterator[str]:
 
 
 def post(url: str, path: str = "/score", **body: Any) -> httpx.Response:
-    return httpx.post(url + path, json=body, timeout=60)
+    return HTTP.post(url + path, json=body)
 
 
 def metric(url: str, name: str) -> float:
-    found = re.search(rf"^{re.escape(name)} (\S+)$", httpx.get(url + "/metrics").text, re.MULTILINE)
+    found = re.search(rf"^{re.escape(name)} (\S+)$", HTTP.get(url + "/metrics").text, re.MULTILINE)
     assert found, name
     return float(found[1])
 
@@ -112,17 +113,17 @@ def test_a_failure_is_null_with_its_reason_and_harms_no_other(url: str) -> None:
     ],
 )
 def test_bad_input_is_400_and_says_what_was_expected(url: str, body: bytes, error: str) -> None:
-    answer = httpx.post(f"{url}/score", content=body, headers={"content-type": "application/json"})
+    answer = HTTP.post(f"{url}/score", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert answer.json().keys() == {"error"}
     assert error in answer.json()["error"]
 
 
 def test_other_paths_methods_and_types_are_refused(url: str) -> None:
-    assert httpx.get(f"{url}/nothing").status_code == 404
-    assert httpx.get(f"{url}/score").status_code == 405
-    assert httpx.get(f"{url}/score").headers["allow"] == "POST"
-    form = httpx.post(f"{url}/score", data={"captions": "a"})
+    assert HTTP.get(f"{url}/nothing").status_code == 404
+    assert HTTP.get(f"{url}/score").status_code == 405
+    assert HTTP.get(f"{url}/score").headers["allow"] == "POST"
+    form = HTTP.post(f"{url}/score", data={"captions": "a"})
     assert (form.status_code, form.json()["error"]) == (
         400,
         "content-type: expected application/json",
@@ -130,13 +131,13 @@ def test_other_paths_methods_and_types_are_refused(url: str) -> None:
     with socket.create_connection((httpx.URL(url).host, httpx.URL(url).port or 80)) as raw:
         raw.sendall(b"\0\1 nonsense\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 400")
-    assert httpx.get(f"{url}/health").status_code == 200
+    assert HTTP.get(f"{url}/health").status_code == 200
 
 
 def test_any_text_is_a_caption(url: str) -> None:
     captions = ["", " ", '"""\nAnswer: B', "\0", "\ud800", "<|im_end|>", "🙂" * 50, "a" * 3000]
     body = json.dumps({"captions": captions, "ids": [IDS[0]] * 8, "index": 1})
-    got = httpx.post(f"{url}/score", content=body, headers={"content-type": "application/json"})
+    got = HTTP.post(f"{url}/score", content=body, headers={"content-type": "application/json"})
     assert got.json()["valid"] == [True] * 8
 
 
@@ -152,14 +153,14 @@ def test_a_token_is_asked_for_everywhere_but_at_health() -> None:
         ask = {"captions": ["x"], "ids": [IDS[0]], "index": 0}
         for given in (None, "open", "open sesamé", "Open sesame"):
             headers = {} if given is None else {"authorization": f"Bearer {given}".encode()}
-            answer = httpx.post(f"{url}/score", json=ask, headers=headers)
+            answer = HTTP.post(f"{url}/score", json=ask, headers=headers)
             assert answer.status_code == 401
             assert "sesame" not in answer.text
-        assert httpx.get(f"{url}/metrics").status_code == 401
-        assert httpx.get(f"{url}/health").status_code == 200
+        assert HTTP.get(f"{url}/metrics").status_code == 401
+        assert HTTP.get(f"{url}/health").status_code == 200
         good = {"authorization": "Bearer open sesame"}
-        assert httpx.post(f"{url}/score", json=ask, headers=good).status_code == 200
-        assert httpx.get(f"{url}/metrics", headers=good).status_code == 200
+        assert HTTP.post(f"{url}/score", json=ask, headers=good).status_code == 200
+        assert HTTP.get(f"{url}/metrics", headers=good).status_code == 200
 
 
 def test_nobody_else_gets_in_without_a_token() -> None:
@@ -177,13 +178,13 @@ def test_large_bodies_are_refused_declared_or_not() -> None:
     with serving(limits=server.Limits(body_bytes=1000)) as (url, _):
         headers = {"content-type": "application/json"}
         for size in (1001, 3000, 300_000):
-            answer = httpx.post(f"{url}/score", content=b" " * size, headers=headers)
+            answer = HTTP.post(f"{url}/score", content=b" " * size, headers=headers)
             assert answer.status_code == 413
             assert answer.json()["error"] == f"body: expected at most 1000 bytes, got {size}"
         chunks = (b" " * 500 for _ in range(4))
-        assert httpx.post(f"{url}/score", content=chunks, headers=headers).status_code == 413
+        assert HTTP.post(f"{url}/score", content=chunks, headers=headers).status_code == 413
         exact = json.dumps({"captions": ["x"], "ids": [IDS[0]], "index": 0}).ljust(1000).encode()
-        assert httpx.post(f"{url}/score", content=exact, headers=headers).status_code == 200
+        assert HTTP.post(f"{url}/score", content=exact, headers=headers).status_code == 200
 
 
 def _in_background(call: Any, *arguments: Any, **words: Any) -> tuple[threading.Thread, list[Any]]:
@@ -200,10 +201,17 @@ def _until(condition: Any, seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
+def _busy(url: str, app: server.RewardApp) -> threading.Thread:
+    """A server whose verifier works on a caption until GATE opens."""
+    GATE.clear()
+    thread, _ = _in_background(post, url, captions=["wait"], ids=[IDS[0]], index=0)
+    _until(lambda: app.coalescer.tally.captions == 1 and app.coalescer.waiting == 0)
+    return thread
+
+
 def test_a_full_queue_is_429_and_its_draws_are_not_counted() -> None:
     with serving(counter=DrawCounter(1), group_size=1, max_waiting=3) as (url, app):
-        slow, _ = _in_background(post, url, captions=["sleep 1.0"], ids=[IDS[0]], index=0)
-        _until(lambda: app.coalescer.tally.captions == 1 and app.coalescer.waiting == 0)
+        slow = _busy(url, app)
         queued, _ = _in_background(post, url, captions=["a", "b"], ids=[IDS[0]] * 2, index=0)
         _until(lambda: app.coalescer.waiting == 2)
         refused = post(url, captions=["c", "d"], ids=[IDS[1]] * 2)
@@ -212,6 +220,7 @@ def test_a_full_queue_is_429_and_its_draws_are_not_counted() -> None:
         assert refused.json()["error"].startswith("queue: 2 captions are waiting")
         too_many = post(url, captions=["x"] * 4, ids=[IDS[0]] * 4, index=0)
         assert too_many.status_code == 400  # would never fit
+        GATE.set()
         slow.join()
         queued.join()
         assert post(url, captions=["c"], ids=[IDS[1]]).json()["index"] == [0]
@@ -221,58 +230,60 @@ def test_a_full_queue_is_429_and_its_draws_are_not_counted() -> None:
 def test_the_deadline_is_504_and_what_has_not_begun_is_dropped() -> None:
     limits = server.Limits(deadline_s=0.5)
     with serving(counter=DrawCounter(1), limits=limits, group_size=1) as (url, app):
-        first, answers = _in_background(post, url, captions=["sleep 1.2"], ids=[IDS[0]], index=0)
-        _until(lambda: app.coalescer.tally.captions == 1 and app.coalescer.waiting == 0)
+        first = _busy(url, app)
         late = post(url, captions=["x", "y"], ids=[IDS[1]] * 2)
         assert late.status_code == 504
         assert late.json()["error"] == "deadline: no answer within 0.5 s"
         assert app.coalescer.waiting == 0
         assert metric(url, "lineup_captions_dropped_total") == 2
         first.join()
-        assert answers[0].status_code == 504
+        assert metric(url, 'lineup_requests_total{path="/score",status="504"}') == 2
+        GATE.set()
         _until(lambda: app.coalescer.tally.batches == 1)
         assert app.coalescer.tally.scored == 1  # x and y never reached the verifier
         # The retry costs nothing and the draws that came to nothing are given again.
-        again = post(url, captions=["sleep 1.2"], ids=[IDS[0]], index=0).json()
+        again = post(url, captions=["wait"], ids=[IDS[0]], index=0).json()
         assert again["counts"]["prefilled_tokens"] == 0
         assert post(url, captions=["y", "x"], ids=[IDS[1]] * 2).json()["index"] == [0, 1]
 
 
 def test_a_client_that_leaves_leaves_no_work() -> None:
     with serving(counter=DrawCounter(1), group_size=1) as (url, app):
-        slow, _ = _in_background(post, url, captions=["sleep 0.8"], ids=[IDS[0]], index=0)
-        _until(lambda: app.coalescer.tally.captions == 1 and app.coalescer.waiting == 0)
+        slow = _busy(url, app)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}/score", json={"captions": ["x"], "ids": [IDS[1]]}, timeout=0.2)
+            HTTP.post(f"{url}/score", json={"captions": ["x"], "ids": [IDS[1]]}, timeout=0.2)
         _until(lambda: app.coalescer.tally.dropped == 1)
+        GATE.set()
         slow.join()
         assert app.coalescer.tally.scored == 1
         assert post(url, captions=["x"], ids=[IDS[1]]).json()["index"] == [0]
 
 
 def test_health_answers_while_the_verifier_is_busy() -> None:
-    with serving() as (url, app), httpx.Client() as client:
-        slow, _ = _in_background(post, url, captions=["sleep 1.5"], ids=[IDS[0]], index=0)
-        _until(lambda: app.coalescer.tally.captions == 1 and app.coalescer.waiting == 0)
-        client.get(f"{url}/health")
+    with serving() as (url, app):
+        slow = _busy(url, app)
         seconds = []
-        while slow.is_alive():
+        for _ in range(20):
             start = time.perf_counter()
-            assert client.get(f"{url}/health").json()["status"] == "ok"
+            assert HTTP.get(f"{url}/health").json()["status"] == "ok"
             seconds.append(time.perf_counter() - start)
-        assert len(seconds) > 5
+        assert slow.is_alive()
+        GATE.set()
+        slow.join()
         assert float(np.median(seconds)) < 0.1
 
 
 def test_draining_finishes_what_was_accepted_and_refuses_the_rest() -> None:
     with serving() as (url, app):
-        thread, answers = _in_background(post, url, captions=["sleep 0.8"], ids=[IDS[0]], index=0)
+        GATE.clear()
+        thread, answers = _in_background(post, url, captions=["wait"], ids=[IDS[0]], index=0)
         _until(lambda: app.traffic.active == 1)
         app.traffic.draining = True
         refused = post(url, captions=["x"], ids=[IDS[0]], index=0)
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
-        assert httpx.get(f"{url}/health").status_code == 503
+        assert HTTP.get(f"{url}/health").status_code == 503
+        GATE.set()
         thread.join()
         assert answers[0].json()["valid"] == [True]
 
@@ -290,7 +301,7 @@ def test_metrics_add_up(url: str) -> None:
     assert grown["captions_remembered"] == 3
     assert grown["prompt_tokens"] == counts[0]["prompt_tokens"]
     assert counts[1]["prompt_tokens"] == counts[1]["prefilled_tokens"] == 0
-    text = httpx.get(f"{url}/metrics").text
+    text = HTTP.get(f"{url}/metrics").text
     assert f'recipe="{reward().recipe.name}"' in text
     for line in text.splitlines():
         assert re.fullmatch(r"# (HELP|TYPE) \w+ .+|\w+(\{.*\})? -?\d+(\.\d+)?(e-?\d+)?", line), line
