@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shlex
 import signal
@@ -118,11 +119,16 @@ def serve(args: argparse.Namespace) -> int:
         app = server.RewardApp(
             reward, _coalescer(args, reward), counter, token=token, limits=limits, turn=turn
         )
-        stack.callback(app.close)
         host, port = bound.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         ready = f"lineup-fast serve: ready at {url}, {reward.recipe.name}"
-        server.run(app, bound, lambda: print(ready, flush=True))
+        try:
+            server.run(app, bound, lambda: print(ready, flush=True))
+        finally:
+            ended = app.close()
+    if not ended:  # the interpreter cannot be taken down around a thread inside the verifier
+        logging.shutdown()
+        os._exit(0)
     return 0
 
 

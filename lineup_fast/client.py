@@ -179,7 +179,7 @@ def _request(
         raise ValueError("index: expected None with fixed, which has no draw")
     numbers: list[int] | None = None
     if index is not None:
-        given = [index] * n if hasattr(index, "__index__") else list(index)
+        given: Any = index if hasattr(index, "__len__") else [index] * n
         numbers = [_whole(number) for number in given]
         if len(numbers) != n:
             raise ValueError(f"index: expected one per caption ({n}), got {len(numbers)}")

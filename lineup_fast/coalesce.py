@@ -118,6 +118,11 @@ class Coalescer:
         max_waiting: int = 4096,
         remember: int = 4096,
     ) -> None:
+        for name, value in (("max_batch", max_batch), ("max_waiting", max_waiting)):
+            if value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        if not gather_s >= 0:
+            raise ValueError(f"gather_s: expected 0 or more, got {gather_s}")
         self.reward = reward
         self.tally = Tally()
         self.max_waiting = max_waiting
@@ -141,6 +146,11 @@ class Coalescer:
     def waiting(self) -> int:
         """Captions that wait for the worker."""
         return self._waiting
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker runs."""
+        return self._worker.is_alive()
 
     def check_room(self, n: int) -> None:
         """Raises QueueFullError where n more captions may not wait."""

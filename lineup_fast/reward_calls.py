@@ -194,9 +194,14 @@ class ServerCalls:
         end = time.monotonic() + self._deadline_s
         body = score_body(request)
         failures, reason = 0, "no server is free"
+        tries = dict.fromkeys((server.url for server in self._servers), 0)
         while True:
             now = time.monotonic()
-            server = min(self._servers, key=lambda s: (max(now, s.rests_until), s.active))
+            server = min(
+                self._servers,
+                key=lambda s: (max(now, s.rests_until), tries[s.url], s.active, s.failures),
+            )
+            tries[server.url] += 1
             pause = server.rests_until - now
             pause += random.uniform(0, JITTER_S) if pause > 0 else 0.0
             if now + pause >= end:

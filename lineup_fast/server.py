@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DISCARDED_BODIES = 4  # body limits read and thrown away, so that a client gets to read the refusal
+CLOSE_S = 5.0  # for a batch of which all callers have gone
 JSON = "application/json"
 
 
@@ -209,6 +210,8 @@ class RewardApp:
     async def _health(self) -> tuple[str, bytes]:
         if self.traffic.draining:
             raise RefusedError(503, "server: shutting down", retry_after="1")
+        if not self.coalescer.alive:
+            raise RefusedError(503, "server: the thread that scores has ended")
         return JSON, json.dumps({"status": "ok", "recipe": self.reward.recipe.name}).encode()
 
     async def _metrics(self) -> tuple[str, bytes]:
@@ -262,12 +265,18 @@ class RewardApp:
         key = (path, status)
         self.traffic.requests[key] = self.traffic.requests.get(key, 0) + 1
 
-    def close(self) -> None:
-        """Finish what was accepted, write the counter."""
-        self.coalescer.close(timeout_s=self._limits.deadline_s)
+    def close(self) -> bool:
+        """End the threads and write the counter, when nobody waits for an answer any more.
+
+        Returns: whether the verifier came to an end, within some seconds.
+        """
+        ended = self.coalescer.close(timeout_s=CLOSE_S)
+        if not ended:
+            log.warning("the verifier is left in the middle of a batch")
         self._writer.shutdown()
         if self._counter is not None:
             self._counter.close()
+        return ended
 
 
 async def _waited(ticket: Ticket, receive: Receive) -> RewardBatch:
@@ -348,6 +357,7 @@ def run(app: RewardApp, bound: socket.socket, on_ready: Callable[[], None] = lam
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=5,
     )
     DrainingServer(config).run(sockets=[bound])

@@ -100,8 +100,9 @@ def serving(
         assert not thread.is_alive()
 
 
-def started(*arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """This file as a program: the process and its URL."""
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """This file as a program: the process, killed at the end if it still runs, and its URL."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.scripted_server", *arguments],
         stdout=subprocess.PIPE,
@@ -109,9 +110,14 @@ def started(*arguments: str) -> tuple[subprocess.Popen[str], str]:
         cwd=ROOT,
     )
     assert child.stdout is not None
-    url = child.stdout.readline().strip()
-    assert url.startswith("http://")
-    return child, url
+    try:
+        url = child.stdout.readline().strip()
+        assert url.startswith("http://")
+        yield child, url
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
 
 
 def main(counter_path: str, port: str = "0") -> None:

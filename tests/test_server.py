@@ -23,6 +23,12 @@ IDS = corpus().ids()[:6]
 HTTP = httpx.Client(verify=False, trust_env=False, timeout=60)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _closed_in_the_end() -> Iterator[None]:
+    yield
+    HTTP.close()
+
+
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     with serving(counter=DrawCounter(2), group_size=2) as (url, _):
