@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lineup_fast.candidates import CandidateSet as CandidateSet
     from lineup_fast.charts import ChartStyle as ChartStyle
+    from lineup_fast.client import RewardClient as RewardClient
     from lineup_fast.corpus import Corpus as Corpus
     from lineup_fast.prompts import Recipe as Recipe
     from lineup_fast.rewards import IdentificationReward as IdentificationReward
@@ -27,6 +28,7 @@ _HOME = {
     "IdentificationReward": "rewards",
     "Recipe": "prompts",
     "RewardBatch": "rewards",
+    "RewardClient": "client",
     "ScriptedVerifier": "verifiers.scripted",
     "TransformersVerifier": "verifiers.transformers",
 }

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DISCARDED_BODIES = 4  # body limits read and thrown away, so that a client gets to read the refusal
-CLOSE_S = 5.0  # for a batch of which all callers have gone
+CLOSE_S = 2.0  # for a batch of which all callers have gone
 JSON = "application/json"
 
 

@@ -142,7 +142,10 @@ def test_one_version() -> None:
 
 
 # What an installation without extras lacks.
-ABSENT = ("torch", "transformers", "pyarrow", "datasets", "cairocffi", "matplotlib", "rich", "tqdm")
+ABSENT = (
+    *("torch", "transformers", "pyarrow", "datasets", "cairocffi", "matplotlib", "rich", "tqdm"),
+    *("uvicorn", "httpx", "sglang"),
+)
 BLOCK = f"import sys; sys.modules.update(dict.fromkeys({ABSENT}))\n"
 
 
@@ -175,7 +178,7 @@ def test_help_imports_nothing_heavy() -> None:
         "for command in ([], *([c] for c in sys.argv[1:])):\n"
         "    try:\n        cli.main([*command, '--help'])\n"
         "    except SystemExit as stop:\n        assert stop.code == 0\n"
-        "heavy = {'torch', 'transformers', 'pyarrow', 'numpy', 'lineup_fast._core'}\n"
+        "heavy = {'torch', 'transformers', 'pyarrow', 'numpy', 'httpx', 'lineup_fast._core'}\n"
         "print('HEAVY:', *(heavy & set(sys.modules)))"
     )
     parser = _run("from lineup_fast import cli\ncli.build_parser().print_help()")
