@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import multiprocessing
 import pickle
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lineup_fast import reward_calls, wire
+from lineup_fast import reward_calls
 from lineup_fast.client import RewardClient
 from lineup_fast.draw_counter import DrawCounter
 from lineup_fast.rewards import RewardBatch
 from lineup_fast.verifiers.base import BackendError
 from tests.scripted_server import corpus, reward, serving, started, truth
+from tests.stub_server import Reply, answering, bad, good
 
 IDS = corpus().ids()[:6]
-Reply = tuple[int, dict[str, str], bytes]
 
 
 @pytest.fixture(scope="module")
@@ -42,51 +39,6 @@ def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reward_calls, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(reward_calls, "JITTER_S", 0.01)
     monkeypatch.delenv("LINEUP_TOKEN", raising=False)
-
-
-@contextmanager
-def answering(answer: Callable[[int, dict[str, Any]], Reply]) -> Iterator[tuple[str, list[Any]]]:
-    """An HTTP server that answers with a function of (number of the request, its body)."""
-    seen: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            seen.append((time.monotonic(), body, dict(self.headers)))
-            status, headers, text = answer(len(seen) - 1, body)
-            self.send_response(status)
-            for name, value in {**headers, "content-length": str(len(text))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            assert isinstance(sys.exception(), OSError)  # the client has gone
-
-    with Server(("127.0.0.1", 0), Handler) as stub:
-        thread = threading.Thread(target=stub.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{stub.server_port}", seen
-        finally:
-            stub.shutdown()
-            thread.join()
-
-
-def good(body: dict[str, Any], **changes: Any) -> Reply:
-    batch = reward().score(body["captions"], body["ids"], index=0)
-    return 200, {}, json.dumps({**wire.reply(batch), **changes}).encode()
-
-
-def bad(status: int, text: str = "words", **headers: str) -> Reply:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return status, named, json.dumps({"error": text}).encode()
 
 
 def equal(one: RewardBatch, other: RewardBatch) -> None:
@@ -245,7 +197,8 @@ def test_what_the_server_refuses_is_an_error_of_the_caller() -> None:
         (404, "captions: expected fewer"),
         (401, "token: http://.* refuses it"),
     ):
-        with answering(lambda *_, s=status: bad(s, "captions: expected fewer")) as (url, seen):  # type: ignore[misc]
+        reply = bad(status, "captions: expected fewer")
+        with answering(lambda *_, reply=reply: reply) as (url, seen):  # type: ignore[misc]
             with RewardClient(url) as client, pytest.raises(ValueError, match=match):
                 client.score(["a"], IDS[:1], index=0)
             assert len(seen) == 1
