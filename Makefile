@@ -22,10 +22,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test bench lint format sanitize wheel clean
+.PHONY: help setup demo test test-adapters bench lint format sanitize wheel clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 24
 
 setup: $(DONE)/built  ## Debian packages, virtual environment, extension
 
@@ -104,6 +104,9 @@ $(DONE)/bench: $(DONE)/built
 
 bench: $(DONE)/bench  ## ratios against peers, in bench/results/latest.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m "not slow" bench/bench_*.py
+
+test-adapters: $(DONE)/data  ## adapters against TRL, verl, OpenRLHF and verifiers themselves
+	tests/adapters/run.sh $(VENV)
 
 sanitize: $(DONE)/debian  ## tests of the core under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake -S . -B build/sanitize -G Ninja -DLINEUP_TESTS=ON -DLINEUP_SANITIZE=ON \
