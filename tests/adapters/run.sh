@@ -40,7 +40,8 @@ done
 environment trl \
   "transformers==5.24.* accelerate datasets pillow jinja2 rich safetensors" trl==1.16.0
 environment verl "transformers>=5.5.3,<5.11 ray tensordict<=0.10.0 omegaconf hydra-core aiohttp \
-  pandas codetiming dill pyarrow datasets cachetools packaging orjson pylatexenc peft accelerate" \
+  pandas codetiming dill pyarrow datasets cachetools packaging orjson pylatexenc peft accelerate \
+  pillow" \
   "verl==0.9.1 openrlhf==0.11.2"
 environment verifiers verifiers==0.4.0 ""
 du -sh "$home"
