@@ -55,7 +55,8 @@ def test_the_examples_run_and_the_server_says_what_the_reward_says(
 
     shown = re.search(r"^lineup-fast (serve [^`]*?)\n```", README, re.MULTILINE)
     assert shown
-    command = [sys.executable, "-m", "lineup_fast.cli", *shlex.split(shown[1]), "--port", "0"]
+    words = shlex.split(shown[1].replace("\\\n", " "))
+    command = [sys.executable, "-m", "lineup_fast.cli", *words, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
