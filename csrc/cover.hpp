@@ -44,6 +44,26 @@ class Cover {
         }
     }
 
+    // Adds what lies below an edge through y[0] to y[4], each `width` of the column apart.
+    void add_steps(int column, float width, const float* y) {
+        const Float4 from = load4(y);
+        const Float4 to = load4(y + 1);
+        const Float4 lo = least(from, to);
+        const Float4 hi = most(from, to);
+        const Float4 steep = hi - lo;
+        for (int i = 0; i < 4; ++i) {
+            if (steep[i] > 1 || !(lo[i] >= 0 && hi[i] <= limit_)) {
+                for (i = 0; i < 4; ++i) add(column, width, lo[i], hi[i]);
+                return;
+            }
+        }
+        for (int i = 0; i < 4; ++i) {
+            lowest_ = std::min(lowest_, lo[i]);
+            highest_ = std::max(highest_, hi[i]);
+        }
+        add_flat(Float4{} + width, lo, hi, Int4{} + column);
+    }
+
     // Adds (sign 1) or takes away (-1) what lies below the part from (x0, y0) to (x1, y1) of a line
     // with that slope, x0 < x1 counted from the first of the columns: all at once, what is outside
     // them cut off.
@@ -62,7 +82,7 @@ class Cover {
             const Float4 width = (end - begin) * sign;
             for (int i = 0; i < kColumns; ++i) cut(i, width[i], lo[i], hi[i]);
         } else if (std::abs(slope) <= 1) {
-            add_flat((end - begin) * sign, lo, hi);
+            add_flat((end - begin) * sign, lo, hi, Int4{0, 1, 2, 3});
         } else {
             const float change = sign / std::abs(slope);
             add_bends(change, lo);
@@ -176,8 +196,8 @@ class Cover {
         }
     }
 
-    // What below() does where lines rise by a row at most, in all columns.
-    void add_flat(Float4 width, Float4 lo, Float4 hi) {
+    // What below() does for four pieces that rise by a row at most.
+    void add_flat(Float4 width, Float4 lo, Float4 hi, Int4 columns) {
         const Int4 rows = __builtin_convertvector(lo, Int4);
         const Float4 start = lo - __builtin_convertvector(rows, Float4);
         const Float4 height = hi - lo;
@@ -185,8 +205,8 @@ class Cover {
         const Float4 mean = (start + stop) * 0.5f;
         const Float4 beyond = most(stop - 1.0f, Float4{});
         const Float4 two = beyond * beyond * 0.5f / most(height, Float4{} + kFlat);
-        scatter(first_.data(), rows, width * (1.0f - mean + two), width * (mean - two * 2.0f),
-                width * two);
+        scatter(first_.data(), rows * kColumns + columns, width * (1.0f - mean + two),
+                width * (mean - two * 2.0f), width * two);
     }
 
     // What bend() does, in all columns.
@@ -196,13 +216,14 @@ class Cover {
         const Float4 before = 1.0f - after;
         const Float4 one = before * before * 0.5f;
         const Float4 three = after * after * 0.5f;
-        scatter(second_.data(), rows, one * slope, (1.0f - one - three) * slope, three * slope);
+        scatter(second_.data(), rows * kColumns + Int4{0, 1, 2, 3}, one * slope,
+                (1.0f - one - three) * slope, three * slope);
     }
 
-    // Adds to three rows of each column.
-    static void scatter(float* to, Int4 rows, Float4 a, Float4 b, Float4 c) {
-        for (int i = 0; i < kColumns; ++i) {
-            float* at = to + rows[i] * kColumns + i;
+    // Adds to each of four places and to what is one and two rows below it.
+    static void scatter(float* to, Int4 places, Float4 a, Float4 b, Float4 c) {
+        for (int i = 0; i < 4; ++i) {
+            float* at = to + places[i];
             at[0] += a[i];
             at[kColumns] += b[i];
             at[2 * kColumns] += c[i];

@@ -1,6 +1,7 @@
 // Strokes of lines that run from left to right, as exact pixel coverage.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -35,8 +36,12 @@ class Stroker {
         for (const Piece& piece : pieces_) {
             if (piece.column / Cover::kColumns != block_) finish(paint);
             block_ = piece.column / Cover::kColumns;
-            cover_.add(static_cast<int>(piece.column % Cover::kColumns), piece.width, piece.y0,
-                       piece.y1);
+            const auto column = static_cast<int>(piece.column % Cover::kColumns);
+            if (piece.steps != nullptr) {
+                cover_.add_steps(column, piece.width, piece.steps);
+            } else {
+                cover_.add(column, piece.width, piece.y0, piece.y1);
+            }
         }
         finish(paint);
     }
@@ -66,12 +71,14 @@ class Stroker {
     }
 
   private:
-    // A straight piece of an edge within one column; width > 0: of the upper one.
+    // A piece of an edge within one column: straight, or through five heights that are steps apart.
+    // width > 0: of the upper edge.
     struct Piece {
         unsigned column;
-        float width;
+        float width;  // of a jagged piece: of a step
         float y0;
         float y1;
+        const float* steps;
     };
 
     template <class Paint>
@@ -85,15 +92,23 @@ class Stroker {
     void straight(Point from, Point to, int begin, int end);
     void around(std::span<const Point> points, std::size_t first, std::size_t last, int begin,
                 int end);
-    void add_edge(const std::vector<float>& edge, int begin, int end, float sign);
-    void include_point(Point point, int begin, int end);
+    void add_edge(const float* edge, int begin, int end, float sign);
+    void add_part(const float* edge, int begin, int end, float sign);
+    void include_point(Point point);
     void include_segment(Point from, Point to, int begin, int end);
+
+    // Half heights of a disc at the steps from its left end on, for places of that end between two
+    // steps; below zero without bound where the disc is over.
+    static constexpr int kPlaces = 64;
+    static constexpr int kDiscSteps = 20;
+    using Heights = std::array<float, kDiscSteps>;
 
     int steps_;  // across the window
     double radius_;
     Cover cover_;
     std::vector<Piece> pieces_;
-    std::vector<float> upper_;  // edges at the steps around points
+    std::vector<Heights> disc_;
+    std::vector<float> upper_;  // edges at the steps around points, from step -kDiscSteps on
     std::vector<float> lower_;
     Outline outline_;
     unsigned block_ = 0;
