@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test bench lint format sanitize fuzz fuzz-targets wheel clean
+.PHONY: help setup demo test bench lint format sanitize tsan fuzz fuzz-targets wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 16
@@ -112,6 +112,12 @@ sanitize: $(DONE)/debian  ## tests of the core under AddressSanitizer and Undefi
 	  -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
+
+tsan: $(DONE)/debian  ## tests of the core under ThreadSanitizer
+	cmake -S . -B build/tsan -G Ninja -DLINEUP_TESTS=ON -DLINEUP_TSAN=ON \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+	cmake --build build/tsan
+	ctest --test-dir build/tsan --output-on-failure
 
 # Inputs that libFuzzer finds stay in build/fuzz/corpus; one that fails becomes a regression test.
 fuzz: fuzz-targets  ## every kernel under libFuzzer, FUZZ_SECONDS (60) each, as many at once as cores

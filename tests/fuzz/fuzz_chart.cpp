@@ -22,8 +22,8 @@ ChartStyle read_style(Input& in) {
     constexpr int kHeights[] = {308, 300, 112, 84, 83, 112};
     ChartStyle style;
     const std::size_t size = in.number(0, 15);
-    style.width = size < 6 ? kWidths[size] : static_cast<int>(in.number(160, 700));
-    style.height = size < 6 ? kHeights[size] : static_cast<int>(in.number(80, 400));
+    style.width = size < 6 ? kWidths[size] : static_cast<int>(in.number(160, 415));
+    style.height = size < 6 ? kHeights[size] : static_cast<int>(in.number(80, 335));
     const std::uint8_t flags = in.byte();
     style.axis_words = flags & 1;
     style.markers = flags & 2;
@@ -37,7 +37,7 @@ std::vector<double> read_series(Input& in) {
     const std::size_t kind = in.number(0, 9);
     if (kind < 7) return in.values(in.number(kind == 0 ? 0 : 1, 60));
     // Long ones: steps of few sizes at a magnitude, so that columns hold ties, spikes, constants.
-    std::vector<double> values(in.number(1, 9000));
+    std::vector<double> values(in.number(1, 3000));
     Noise noise(in.bits(2));
     const double size = in.value(), offset = in.value();
     const std::uint64_t choices = in.number(1, 40);
