@@ -121,8 +121,6 @@ def test_a_folder_without_a_model_is_refused(kind: Any, tmp_path: Path) -> None:
 def test_what_a_verifier_is_made_of() -> None:
     with pytest.raises(ValueError, match="threads: expected at least 1, got 0"):
         TransformersVerifier(model("llama"), ByteEncoder(), threads=0)
-    with pytest.raises(ValueError, match="dtype: expected a torch dtype such as float32"):
-        TransformersVerifier("trainer/tiny/verifier", dtype="float")
 
 
 def test_folders_of_corpora(
