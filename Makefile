@@ -15,14 +15,16 @@ BIN := $(VENV)/bin
 # Inside the environment, so that removing it makes everything be set up again.
 DONE := $(VENV)/.done
 CORE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.cpp csrc/*.hpp)
-CXX_FILES := csrc/*.?pp tests/core/*.?pp
+CXX_FILES := csrc/*.?pp tests/core/*.?pp tests/fuzz/*.?pp
+FUZZ_SECONDS ?= 60
+FUZZ := $(patsubst tests/fuzz/fuzz_%.cpp,%,$(wildcard tests/fuzz/fuzz_*.cpp))
 
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-adapters bench lint format sanitize wheel clean
+.PHONY: help setup demo test test-adapters bench lint format sanitize tsan fuzz fuzz-targets wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 24
@@ -113,6 +115,36 @@ sanitize: $(DONE)/debian  ## tests of the core under AddressSanitizer and Undefi
 	  -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
+
+tsan: $(DONE)/debian  ## tests of the core under ThreadSanitizer
+	cmake -S . -B build/tsan -G Ninja -DLINEUP_TESTS=ON -DLINEUP_TSAN=ON \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+	cmake --build build/tsan
+	ctest --test-dir build/tsan --output-on-failure
+
+# Inputs that libFuzzer finds stay in build/fuzz/corpus; one that fails becomes a regression test.
+fuzz: fuzz-targets  ## every kernel under libFuzzer, FUZZ_SECONDS (60) each, as many at once as cores
+	@$(MAKE) --no-print-directory -k -j$$(nproc) $(FUZZ:%=fuzz-%)
+
+fuzz-targets: $(DONE)/debian
+	$(call debian,clang libclang-rt-dev)
+	cmake -S . -B build/fuzz -G Ninja -DLINEUP_FUZZ=ON -DLINEUP_SANITIZE=ON \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+	cmake --build build/fuzz
+
+LIBFUZZER = build/fuzz/tests/fuzz/fuzz_$* -max_len=600 -timeout=20 -rss_limit_mb=4096 -verbosity=0
+
+fuzz-%:
+	@mkdir -p build/fuzz/corpus/$* tests/fuzz/corpus/$*
+	@echo "Fuzzing $* for $(FUZZ_SECONDS) s"
+	@$(LIBFUZZER) -print_final_stats=1 -max_total_time=$(FUZZ_SECONDS) \
+	  -artifact_prefix=tests/fuzz/corpus/$*/ build/fuzz/corpus/$* tests/fuzz/corpus/$* \
+	  2>&1 | sed 's/^/$*: /'
+
+# Keeps as few of the found inputs in tests/fuzz/corpus as reach everything that they reach.
+fuzz-merge-%:
+	@mkdir -p tests/fuzz/corpus/$*
+	@$(LIBFUZZER) -set_cover_merge=1 tests/fuzz/corpus/$* build/fuzz/corpus/$*
 
 wheel: $(DONE)/built  ## the wheel, in dist/
 	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .

@@ -38,7 +38,7 @@ a, b: float64 [T], of any lengths, compared after rounding to decimals.)";
 std::size_t longest_run(const Floats& a, const Floats& b, int decimals) {
     const auto left = flat("a", a);
     const auto right = flat("b", b);
-    return without_gil([&] { return lineup::longest_run(left, right, decimals); });
+    return without_gil([&] { return lineup::longest_run(left, right, decimals, poll_signals); });
 }
 
 const char* const kFormatNumbers = R"(Return values with a fixed number of decimals, joined.

@@ -72,11 +72,12 @@ void for_charts(std::size_t n, const ChartStyle& style, int threads, const Poll&
     const std::size_t share = n / thread_count(n, 1, threads);
     const std::size_t grain = std::clamp<std::size_t>(share, 1, 16);
     Desks<Canvas> desks;
-    parallel_for(n, grain, threads, poll, [&](std::size_t begin, std::size_t end) {
+    const auto draw_each = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
         auto desk = desks.take(style);
-        for (std::size_t i = begin; i < end; ++i) draw(*desk, i);
+        for (std::size_t i = begin; i < end; ++i, pulse()) draw(*desk, i);
         desks.give_back(std::move(desk));
-    });
+    };
+    parallel_for(n, grain, threads, poll, draw_each);
 }
 
 template <class Draw>

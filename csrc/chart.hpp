@@ -18,7 +18,7 @@ struct Range {
 };
 
 // native: our own exact coverage, fast. cairo: everything by Cairo, slow. They agree within a few
-// levels of 255 where the line or its markers are, and exactly elsewhere.
+// levels of 255 where the line, its markers and texts are, and exactly elsewhere.
 enum class ChartEngine { native, cairo };
 
 // Below 400 x 200 pixels, texts and lines are drawn smaller.

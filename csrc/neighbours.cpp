@@ -181,7 +181,7 @@ void NeighbourIndex::search(std::size_t k, std::span<std::int32_t> out, int thre
     const std::size_t kept = std::min(k, size());
     std::fill(out.begin(), out.end(), -1);
     for (const BoxTree::Part& part : tree_.parts) {
-        parallel_for(part.leaves, 8, threads, poll, [&](std::size_t begin, std::size_t end) {
+        const auto search_leaves = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
             Asker asker(*this);
             NearestList list(kept);
             std::vector<double> point(tree_.dims);
@@ -200,8 +200,10 @@ void NeighbourIndex::search(std::size_t k, std::span<std::int32_t> out, int thre
                 search_tree(tree_, part, query, list);
                 list.copy_to(out.data() + id * k);
                 last = out.subspan(id * k, kept);
+                pulse();
             }
-        });
+        };
+        parallel_for(part.leaves, 8, threads, poll, search_leaves);
     }
 }
 
@@ -212,10 +214,10 @@ void NeighbourIndex::query(const PlacedSeries& asked, std::size_t k, std::span<s
     const TreeSearch search_tree = tree_search(isa);
     const std::size_t kept = std::min(k, size());
     std::fill(out.begin(), out.end(), -1);
-    parallel_for(asked.series.n, kRows, threads, poll, [&](std::size_t begin, std::size_t end) {
+    const auto query_rows = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
         Asker asker(*this);
         NearestList list(kept);
-        for (std::size_t i = begin; i < end; ++i) {
+        for (std::size_t i = begin; i < end; ++i, pulse()) {
             const BoxTree::Part* part = tree_.part(asked.group[i]);
             if (!part) continue;
             const std::span<const double> values = asked.series.row(i);
@@ -230,7 +232,8 @@ void NeighbourIndex::query(const PlacedSeries& asked, std::size_t k, std::span<s
             search_tree(tree_, *part, query, list);
             list.copy_to(out.data() + i * k);
         }
-    });
+    };
+    parallel_for(asked.series.n, kRows, threads, poll, query_rows);
 }
 
 void NeighbourIndex::admissible(std::span<const std::int32_t> pool, std::size_t k,
@@ -241,9 +244,9 @@ void NeighbourIndex::admissible(std::span<const std::int32_t> pool, std::size_t 
         throw std::invalid_argument("pool: expected -1 to " + std::to_string(n - 1) + ", got " +
                                     std::to_string(*bad));
     }
-    parallel_for(size(), kRows, threads, poll, [&](std::size_t begin, std::size_t end) {
+    const auto judge = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
         Asker asker(*this);
-        for (std::size_t i = begin; i < end; ++i) {
+        for (std::size_t i = begin; i < end; ++i, pulse()) {
             asker.load(i);
             for (std::size_t at = i * k; at < (i + 1) * k; ++at) {
                 const auto j = static_cast<std::size_t>(std::max(pool[at], 0));
@@ -251,7 +254,8 @@ void NeighbourIndex::admissible(std::span<const std::int32_t> pool, std::size_t 
                           places_[j] - (places_[i] - reach_) > 2 * reach_ && asker.admits(pool[at]);
             }
         }
-    });
+    };
+    parallel_for(size(), kRows, threads, poll, judge);
 }
 
 }  // namespace lineup

@@ -35,7 +35,8 @@ class ChartStyle:
     exact : whether every point of a long series is drawn; otherwise the first, lowest, highest and
         last of every pixel column (engine cairo) or quarter of one (native), where there are more
     engine : "native", our own exact coverage, or "cairo", everything by Cairo and many times
-        slower; they differ by a few levels of 255 where the line is, and nowhere else
+        slower; they differ by a few levels of 255 where line and texts are, and nowhere else.
+        With "cairo" an exact chart of 100,000 points may take ten seconds, and Ctrl+C waits for it
     """
 
     name: str

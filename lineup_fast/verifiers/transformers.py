@@ -114,7 +114,7 @@ class TransformersVerifier:
         """Log-probabilities of the labels at the answer position of every question.
 
         Captions whose prompts exceed the context get a reason instead of an answer. Raises:
-        ValueError on ids outside the vocabulary, BackendError when the model fails.
+        ValueError on ids outside the vocabulary, torch's RuntimeError when the model fails.
         """
         del groups
         kept, reasons = self._admitted(trees)
