@@ -59,14 +59,15 @@ print(json.dumps({"info": kernels.build_info(), "file": kernels.__file__,
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
+    absent = pytest.fail if os.environ.get("CI") else pytest.skip
     wheels = list((ROOT / "dist").glob(f"lineup_fast-{lineup_fast.__version__}-*.whl"))
     if not wheels:
-        pytest.skip("needs the wheel in dist/, which make wheel builds")
+        absent("needs the wheel in dist/, which make wheel builds")
     (found,) = wheels
     folders = ((ROOT / "csrc", "*.?pp"), (ROOT / "lineup_fast", "**/*.py"))
     sources = [path for folder, pattern in folders for path in folder.glob(pattern)]
     if found.stat().st_mtime < max(path.stat().st_mtime for path in sources):
-        pytest.skip("the wheel in dist/ is older than the sources: make wheel")
+        absent("the wheel in dist/ is older than the sources: make wheel")
     return found
 
 
@@ -162,17 +163,13 @@ def test_draws_the_same_where_there_is_no_cairo(
     assert Path(told["file"]).is_relative_to(alone.parents[1])
     assert told["packages"] == []
     assert told["info"]["implementation"] == "native"
-    assert not set(told["loaded"]) & set(ABSENT)
-    assert not [
-        name
-        for name in told["loaded"]
-        if re.match(r"lib(cairo|pixman|X|xcb|fontconfig|freetype)", name)
-    ]
+    drawing = re.compile("lib(cairo|pixman|X|xcb|fontconfig|freetype)")
+    assert not list(filter(drawing.match, told["loaded"]))
 
     here = _draw(sys.executable, tmp_path / "here.npz")
     assert here.returncode == 0, here.stderr
     system = json.loads(here.stdout)
-    assert any(name.startswith("libcairo.so") for name in system["loaded"])
+    assert list(filter(drawing.match, system["loaded"]))
     if system["info"]["cairo"] != told["info"]["cairo"]:
         pytest.skip(f"the system's Cairo is {system['info']['cairo']}: it may draw other pixels")
     with np.load(tmp_path / "alone.npz") as mine, np.load(tmp_path / "here.npz") as others:
