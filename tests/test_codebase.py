@@ -133,6 +133,11 @@ def test_cmake_lists_every_source_and_core_test() -> None:
     assert set(listed[1].split()) == tests
 
 
+def test_everything_is_built_for_any_processor_of_its_kind() -> None:
+    for name in ("CMakeLists.txt", "Makefile", "pyproject.toml", ".ci/cairo-static.sh"):
+        assert not re.search(r"-m(arch|cpu|tune|avx)", (ROOT / name).read_text("utf-8")), name
+
+
 def test_one_version() -> None:
     version = lineup_fast.__version__
     assert _core.build_info()["version"] == version

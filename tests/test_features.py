@@ -11,6 +11,8 @@ from hypothesis.extra import numpy as hnp
 from lineup_fast import kernels
 from tests.parity import both
 
+pytestmark = pytest.mark.usefixtures("isa")
+
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (3, 7), (5, 8), (2, 9), (33, 96), (257, 100)])
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -45,6 +47,17 @@ def test_threads_change_nothing() -> None:
     one = kernels.features(series, threads=1)
     np.testing.assert_array_equal(one, kernels.features(series, threads=4))
     np.testing.assert_array_equal(one, kernels.features(series))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 15, 16, 17, 33, 96])
+def test_instruction_sets_agree_to_the_last_bit(
+    isa: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert str(kernels.build_info()["isa"]).split()[-1] in (isa, "aarch64", "generic")
+    series = np.random.default_rng(steps).normal(size=(9, steps)) * 1e6
+    phi = kernels.features(series)
+    monkeypatch.setenv("LINEUP_ISA", "plain")
+    assert phi.tobytes() == kernels.features(series).tobytes()
 
 
 @pytest.mark.parametrize(
