@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import datetime
 import functools
-import os
 import time
 from typing import Any
 
 import pytest
 
-# Peers start threads of their own as they are loaded; one thread is what is compared.
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
-
-from bench import machine, record  # noqa: E402
+from bench import machine, record
 
 BEGAN, LOAD = datetime.datetime.now(datetime.UTC), machine.load()
 SKIPPED: list[str] = []

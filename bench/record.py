@@ -142,7 +142,8 @@ def write(path: Path, machine: dict[str, Any], rows: Sequence[Row]) -> None:
     )
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """A ratio for people."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -151,9 +152,9 @@ def table(rows: Sequence[Row]) -> str:
     lines = [("piece", "size", "peer", "times faster", "quartiles", "must", "goal", "", "equal")]
     for line in rows:
         got = line.ratio
-        spread = "" if got.low == got.high else f"{_figure(got.low)} to {_figure(got.high)}"
+        spread = "" if got.low == got.high else f"{figure(got.low)} to {figure(got.high)}"
         must, goal = ("" if x is None else f"{x:g}" for x in (line.must, line.goal))
-        shown = (line.piece, line.size, line.peer, _figure(got.value), spread, must, goal)
+        shown = (line.piece, line.size, line.peer, figure(got.value), spread, must, goal)
         lines.append((*shown, line.verdict, line.equal))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
