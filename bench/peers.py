@@ -170,6 +170,14 @@ class QwenProcessor:
         return floats.to(self.torch.bfloat16).view(self.torch.uint16).numpy()
 
 
+def numpy_features(series: Points, out: Points) -> None:
+    """Mean, standard deviation, minimum and maximum of each row into out [4, N]."""
+    series.mean(axis=1, out=out[0])
+    series.std(axis=1, out=out[1])
+    series.min(axis=1, out=out[2])
+    series.max(axis=1, out=out[3])
+
+
 def ett_like(n: int, steps: int, seed: int = 0) -> tuple[Any, Rows, Rows]:
     """Windows at stride 1 of seven channels: a reverting level, a day, a week, and noise.
 

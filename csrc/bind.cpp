@@ -3,6 +3,7 @@
 // what is checked here again is what memory safety needs.
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <thread>
 
 #include "bind.hpp"
@@ -20,15 +21,17 @@ using namespace bind;
 
 const char* const kFeatures = R"(Return mean, population std, min and max of each row.
 
-series: float64 [N, T]. Returns float64 [N, 4].)";
+series: float64 [N, T], rows may overlap. Returns float64 [N, 4], which is out if there is one.)";
 
-py::array_t<double> features(const Floats& series, int threads) {
-    const lineup::Rows view = rows("series", series);
-    py::array_t<double> out({view.n, lineup::kFeatures});
-    const std::span<double> target(out.mutable_data(), static_cast<std::size_t>(out.size()));
+Floats features(const Windows& series, int threads, std::optional<Floats> out) {
+    const lineup::Rows view = windows("series", series);
+    const auto n = static_cast<py::ssize_t>(view.n), width = py::ssize_t{lineup::kFeatures};
+    if (!out) out.emplace(std::vector<py::ssize_t>{n, width});
+    if (out->ndim() != 2 || out->shape(0) != n || out->shape(1) != width) refuse("out", "[N, 4]");
+    const std::span<double> target(out->mutable_data(), static_cast<std::size_t>(out->size()));
     const lineup::Isa isa = requested_isa();
     without_gil([&] { lineup::features(view, target, threads, poll_signals, isa); });
-    return out;
+    return *out;
 }
 
 const char* const kLongestRun = R"(Return the length of the longest run two series share.
@@ -241,7 +244,8 @@ py::dict build_info() {
 
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.doc() = "Native kernels of lineup_fast; call them through lineup_fast.kernels.";
-    m.def("features", &features, kFeatures, py::arg("series").noconvert(), py::arg("threads") = 0);
+    m.def("features", &features, kFeatures, py::arg("series").noconvert(), py::arg("threads") = 0,
+          py::arg("out").noconvert() = py::none());
     m.def("longest_run", &longest_run, kLongestRun, py::arg("a").noconvert(),
           py::arg("b").noconvert(), py::arg("decimals"));
     bind::add_neighbours(m);

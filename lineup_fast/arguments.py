@@ -43,6 +43,17 @@ def windows(name: str, value: npt.ArrayLike) -> Floats:
     return floats(name, value, "N, T")
 
 
+def writable(
+    name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]
+) -> None:
+    """Refuse an array that a kernel could not write a result of this dtype and shape to."""
+    if array.dtype != dtype or array.shape != shape or not array.flags.carray:
+        raise ValueError(
+            f"{name}: expected writable, C-contiguous {np.dtype(dtype)} {shape}, "
+            f"got {array.dtype} {array.shape}"
+        )
+
+
 def integers(name: str, value: npt.ArrayLike, letters: str, dtype: Any) -> Any:
     """C-contiguous integer array that holds the same numbers in the given dtype."""
     array = np.asarray(value)

@@ -23,6 +23,7 @@ from lineup_fast.arguments import number as _number
 from lineup_fast.arguments import ragged as _ragged
 from lineup_fast.arguments import thread_count as _threads
 from lineup_fast.arguments import windows as _windows
+from lineup_fast.arguments import writable as _writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("candidates_first", "caption_first")
 RULES = ("run", "window")
+N_FEATURES = 4
 MAX_DECIMALS = 12  # of printed numbers; rounding before comparison may go further
 MAX_ROUNDING = 308
 
@@ -120,15 +122,21 @@ class PromptTree:
         return np.concatenate(pieces[::-1])
 
 
-def features(series: npt.ArrayLike, *, threads: int = 0) -> Floats:
+def features(
+    series: npt.ArrayLike, *, out: npt.NDArray[np.float64] | None = None, threads: int = 0
+) -> Floats:
     """φ of every series: mean, population standard deviation, minimum, maximum.
 
-    Args: series float64 [N, T]. Returns: float64 [N, 4], computed in two passes.
+    Args: series float64 [N, T], not copied where its rows overlap, as sliding windows do; out
+    float64 [N, 4] to write to. Returns: float64 [N, 4], computed in two passes.
     Raises: ValueError on NaN, infinities, magnitudes above 1e150, or an empty side.
     Source: paper, "feature space"; threads 0 = all cores.
     """
-    out: Floats = _impl.features(_floats("series", series, "N, T"), _threads(threads))
-    return out
+    values = _windows("series", series)
+    if out is not None:
+        _writable("out", out, np.float64, (len(values), N_FEATURES))
+    phi: Floats = _impl.features(values, _threads(threads), out)
+    return phi
 
 
 def longest_run(a: npt.ArrayLike, b: npt.ArrayLike, *, decimals: int) -> int:
@@ -338,10 +346,8 @@ def render_charts(
     shape = (len(arrays), style.height, style.width, 3)
     if out is None:
         out = np.empty(shape, np.uint8)
-    elif out.dtype != np.uint8 or out.shape != shape or not out.flags.carray:
-        raise ValueError(
-            f"out: expected writable, C-contiguous uint8 {shape}, got {out.dtype} {out.shape}"
-        )
+    else:
+        _writable("out", out, np.uint8, shape)
     chart_kernels.render_charts(arrays, style, out, _threads(threads))
     return out
 

@@ -44,14 +44,14 @@ def _rounded(values: Floats, decimals: int) -> Floats:
     return np.where(np.isfinite(scaled), scaled, values)
 
 
-def features(series: Floats, threads: int = 0) -> Floats:
+def features(series: Floats, threads: int = 0, out: Floats | None = None) -> Floats:
     """Mean, population standard deviation, minimum and maximum of each row, float64 [N, 4]."""
     del threads
     require_values("series", series)
     first = series[:, :1]
     mean = first[:, 0] + (series - first).mean(axis=1)  # shifted: exact for constant series
     std = np.sqrt(((series - mean[:, None]) ** 2).mean(axis=1))
-    return np.stack([mean, std, series.min(axis=1), series.max(axis=1)], axis=1)
+    return np.stack([mean, std, series.min(axis=1), series.max(axis=1)], axis=1, out=out)
 
 
 def longest_run(a: Floats, b: Floats, decimals: int) -> int:
