@@ -51,7 +51,7 @@ def integers(name: str, value: npt.ArrayLike, letters: str, dtype: Any) -> Any:
         raise ValueError(f"{name}: expected {wanted} [{letters}], got dtype {array.dtype}")
     if array.ndim != _shape(letters):
         raise ValueError(f"{name}: expected {wanted} [{letters}], got shape {array.shape}")
-    if array.size:
+    if array.size and array.dtype != wanted:
         limits = np.iinfo(wanted)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
@@ -69,7 +69,7 @@ def ragged(name: str, value: tuple[npt.ArrayLike, npt.ArrayLike], letter: str) -
         not offsets.size
         or offsets[0] != 0
         or offsets[-1] != ids.size
-        or bool((np.diff(offsets) < 0).any())
+        or (offsets[1:] < offsets[:-1]).any()
     ):
         raise ValueError(
             f"{name} offsets: expected rising from 0 to {ids.size}, got {offsets.tolist()[:8]}"
