@@ -77,6 +77,15 @@ def ragged(name: str, value: tuple[npt.ArrayLike, npt.ArrayLike], letter: str) -
     return ids, offsets
 
 
+def id_buffer(out: Ints | None) -> Ints | None:
+    """A caller's buffer for ids, if there is one."""
+    if out is not None and (out.dtype != np.int32 or out.ndim != 1 or not out.flags.carray):
+        raise ValueError(
+            f"out: expected writable, C-contiguous int32 [n], got {out.dtype} {out.shape}"
+        )
+    return out
+
+
 def number(name: str, value: int, low: int, high: int) -> int:
     """An integer, numpy's included, between two bounds."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):

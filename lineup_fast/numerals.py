@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lineup_fast import kernels
-from lineup_fast.arguments import floats, integers, number, ragged, thread_count
+from lineup_fast.arguments import floats, id_buffer, integers, number, ragged, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,10 +112,6 @@ class Numerals:
             raise ValueError(
                 f"captions: expected equally many for each of {n} sets, got {n_captions}"
             )
-        if out is not None and (out.dtype != np.int32 or out.ndim != 1 or not out.flags.carray):
-            raise ValueError(
-                f"out: expected writable, C-contiguous int32 [n], got {out.dtype} {out.shape}"
-            )
         ids, offsets = self._numerals.prompts(
             kernels.layout_number(layout),
             *(
@@ -126,7 +122,7 @@ class Numerals:
             values.reshape(n * k, -1),
             row_decimals(decimals, n, k),
             caption_ids,
-            out,
+            id_buffer(out),
             thread_count(threads),
         )
         return ids[: offsets[-1]], offsets
@@ -134,8 +130,8 @@ class Numerals:
 
 def row_decimals(decimals: int | Sequence[int] | Ints, n: int, k: int) -> Ints:
     """Decimals of n sets of k rows, int32 [n·k], from one for all or int [n]; checked."""
-    if isinstance(decimals, int | np.integer):
-        every = number("decimals", int(decimals), 0, kernels.MAX_DECIMALS)
+    if isinstance(decimals, (int, np.integer)):
+        every = number("decimals", decimals, 0, kernels.MAX_DECIMALS)
         return np.full(n * k, every, dtype=np.int32)
     each: Ints = integers("decimals", decimals, "M", np.int32)
     if len(each) != n:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lineup_fast import kernels
+from lineup_fast.arguments import id_buffer
 from lineup_fast.encoders import as_encoder
 from lineup_fast.numerals import DIGIT_RUNS, Numerals, NumeralTable
 from lineup_fast.prompts import Recipe, candidate_block, clean_caption, user_text
@@ -154,14 +155,16 @@ class PromptBuilder:
                 out=out,
                 threads=threads,
             )
-        trees = [
-            self._read_whole(*group)
-            for group in zip(sets, np.broadcast_to(decimals, len(sets)), captions, strict=True)
-        ]
-        ids, offsets = ragged([tree.prompt(*at) for tree in trees for at in np.ndindex(
-            tree.questions.shape)])  # fmt: skip
+        each = zip(sets, np.broadcast_to(decimals, len(sets)).tolist(), captions, strict=True)
+        trees = [self.tree(*group) for group in each]
+        ids, offsets = ragged(
+            [tree.prompt(*at) for tree in trees for at in np.ndindex(tree.questions.shape)]
+        )
         if out is None:
             return ids, offsets
+        id_buffer(out)
+        if len(out) < len(ids):
+            raise ValueError(f"out: expected room for {len(ids)} ids, got {len(out)}")
         out[: len(ids)] = ids
         return out[: len(ids)], offsets
 
@@ -170,16 +173,15 @@ class PromptBuilder:
         probe = self.encoder.encode(self._probe(["1"] * self.recipe.k))[0]
         return len(probe) - self.recipe.k - 1
 
-    def row_tokens(self, series: Floats, decimals: int) -> npt.NDArray[np.int64]:
-        """Tokens that each row of ``series`` float64 [N, T] takes in a prompt, int64 [N].
+    def number_ids(self, series: Floats, decimals: int) -> tuple[Ints, Offsets]:
+        """Ids of the printed values of each row of ``series`` float64 [N, T], as (ids, offsets).
 
-        Where the tokenizer reads prompts whole, tokens may join a row with its brackets: there it
-        is the row's own text with one token more at either end.
+        Where the tokenizer reads prompts whole, tokens may join a row with its brackets; these are
+        the ids of its text alone.
         """
         if self._numerals is not None:
-            return np.diff(self._numerals.ids(series, decimals, threads=0)[1])
-        rows = self.encoder.encode_captions(self._printed(series, decimals))
-        return np.array([len(row) + 2 for row in rows], dtype=np.int64)
+            return self._numerals.ids(series, decimals)
+        return ragged(self.encoder.encode_captions(self._printed(series, decimals)))
 
     def _read_whole(self, series: Floats, decimals: int, captions: Sequence[Ints]) -> PromptTree:
         """The tree out of the tokenizer's ids of each rotation."""
@@ -187,7 +189,8 @@ class PromptBuilder:
             self._around_caption(self._probe(self._printed(_rotation(series, at), decimals)))
             for at in range(self.recipe.k)
         ]
-        return tree_around_captions(*zip(*parts, strict=True), captions)
+        before, after = [part[0] for part in parts], [part[1] for part in parts]
+        return tree_around_captions(before, after, captions)
 
     def _printed(self, series: Floats, decimals: int) -> list[str]:
         return [kernels.format_numbers(row, decimals, self.recipe.separator) for row in series]

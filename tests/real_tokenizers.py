@@ -101,7 +101,7 @@ def _bundled_pieces(name: str) -> list[str]:
 
 def read_gguf(path: Path) -> dict[str, Any]:
     """The metadata of a GGUF file, without its tensors."""
-    formats = "B b H h I i f ? s a Q q d".split()  # by the number of the type
+    formats = tuple("BbHhIif?saQqd")  # by the number of the type
 
     with path.open("rb") as file:
 
