@@ -62,7 +62,7 @@ def integers(name: str, value: npt.ArrayLike, letters: str, dtype: Any) -> Any:
         raise ValueError(f"{name}: expected {wanted} [{letters}], got dtype {array.dtype}")
     if array.ndim != _shape(letters):
         raise ValueError(f"{name}: expected {wanted} [{letters}], got shape {array.shape}")
-    if array.size:
+    if array.size and array.dtype != wanted:
         limits = np.iinfo(wanted)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
@@ -80,12 +80,21 @@ def ragged(name: str, value: tuple[npt.ArrayLike, npt.ArrayLike], letter: str) -
         not offsets.size
         or offsets[0] != 0
         or offsets[-1] != ids.size
-        or bool((np.diff(offsets) < 0).any())
+        or (offsets[1:] < offsets[:-1]).any()
     ):
         raise ValueError(
             f"{name} offsets: expected rising from 0 to {ids.size}, got {offsets.tolist()[:8]}"
         )
     return ids, offsets
+
+
+def id_buffer(out: Ints | None) -> Ints | None:
+    """A caller's buffer for ids, if there is one."""
+    if out is not None and (out.dtype != np.int32 or out.ndim != 1 or not out.flags.carray):
+        raise ValueError(
+            f"out: expected writable, C-contiguous int32 [n], got {out.dtype} {out.shape}"
+        )
+    return out
 
 
 def number(name: str, value: int, low: int, high: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int32]
     Longs = npt.NDArray[np.int64]
     Ragged = tuple[Ints, Longs]
+    RaggedLike = tuple[npt.ArrayLike, npt.ArrayLike]
     from lineup_fast.charts import ChartStyle
 
 LAYOUTS = ("candidates_first", "caption_first")
@@ -65,33 +66,6 @@ def _load(name: str) -> tuple[Any, Any]:
 
 IMPLEMENTATION: str = os.environ.get("LINEUP_IMPL", "native")
 _impl, chart_kernels = _load(IMPLEMENTATION)
-
-
-class NumeralArrays(Protocol):
-    """What :func:`number_ids` reads of a tokenizer; built by ``prompts.NumeralTable``.
-
-    digit_ids, digit_offsets: int32 ids and int64 offsets [1111] of the runs "0".."9" (0-9),
-    "00".."99" (10-109) and "000".."999" (110-1109). The other arrays are int32 ids of the runs
-    between digits: what opens a row before a digit or before a minus, the separator before a digit
-    or before a minus (the minus included), and the dot. group: digits per unit, 1 or 3.
-    """
-
-    @property
-    def digit_ids(self) -> Ints: ...
-    @property
-    def digit_offsets(self) -> Longs: ...
-    @property
-    def first_ids(self) -> Ints: ...
-    @property
-    def first_neg_ids(self) -> Ints: ...
-    @property
-    def sep_ids(self) -> Ints: ...
-    @property
-    def sep_neg_ids(self) -> Ints: ...
-    @property
-    def dot_ids(self) -> Ints: ...
-    @property
-    def group(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -233,44 +207,15 @@ def format_numbers(values: npt.ArrayLike, decimals: int, separator: str = ", ") 
     return text
 
 
-def number_ids(
-    values: npt.ArrayLike, decimals: int, table: NumeralArrays, *, threads: int = 0
-) -> tuple[Ints, Longs]:
-    """Token ids of rows of numbers, straight from the values.
-
-    Args: values float64 [M, T]; decimals 0 to 12; table: see :class:`NumeralArrays`.
-    Returns: ids int32 [n] and offsets int64 [M+1]; row m is ``ids[offsets[m]:offsets[m + 1]]``.
-    Raises: ValueError on NaN, infinities, an empty side, or a malformed table.
-    """
-    digits = _ragged("table.digits", (table.digit_ids, table.digit_offsets), "1110")
-    if len(digits[1]) != 1111:
-        raise ValueError(f"table.digit_offsets: expected 1111 entries, got {len(digits[1])}")
-    if table.group not in (1, 3):
-        raise ValueError(f"table.group: expected 1 or 3, got {table.group!r}")
-    runs = [
-        _integers(f"table.{name}", getattr(table, name), "n", np.int32)
-        for name in ("first_ids", "first_neg_ids", "sep_ids", "sep_neg_ids", "dot_ids")
-    ]
-    ids, offsets = _impl.number_ids(
-        _floats("values", values, "M, T"),
-        _number("decimals", decimals, 0, MAX_DECIMALS),
-        digits,
-        *runs,
-        table.group,
-        _threads(threads),
-    )
-    return ids, offsets
-
-
 def prompt_tree(
     layout: int | str,
     head: npt.ArrayLike,
     middle: npt.ArrayLike,
     tail: npt.ArrayLike,
-    labels: tuple[npt.ArrayLike, npt.ArrayLike],
-    blocks: tuple[npt.ArrayLike, npt.ArrayLike],
+    labels: RaggedLike,
+    blocks: RaggedLike,
     block_end: npt.ArrayLike,
-    captions: tuple[npt.ArrayLike, npt.ArrayLike],
+    captions: RaggedLike,
 ) -> PromptTree:
     """The K rotations × G captions of a group as one tree in which each shared prefix occurs once.
 
@@ -281,27 +226,17 @@ def prompt_tree(
     or head + caption + middle + candidates + tail.
     Raises: ValueError on malformed offsets, fewer than two candidates, no caption, an empty head.
     """
-    if isinstance(layout, str):
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout: expected {' or '.join(LAYOUTS)}, got {layout!r}")
-        layout = LAYOUTS.index(layout)
-    label_ids, block_ids = _ragged("labels", labels, "K"), _ragged("blocks", blocks, "K")
-    caption_ids = _ragged("captions", captions, "G")
-    n_candidates = len(label_ids[1]) - 1
-    if n_candidates < 2:
-        raise ValueError(f"labels: expected at least 2 candidates, got {n_candidates}")
-    if len(block_ids[1]) - 1 != n_candidates:
-        raise ValueError(
-            f"blocks: expected {n_candidates} rows as in labels, got {len(block_ids[1]) - 1}"
-        )
-    if len(caption_ids[1]) < 2:
-        raise ValueError("captions: expected at least 1 caption, got 0")
+    label_ids, caption_ids = labels_and_captions(labels, captions)
+    block_ids = _ragged("blocks", blocks, "K")
+    n_candidates, n_blocks = len(label_ids[1]) - 1, len(block_ids[1]) - 1
+    if n_blocks != n_candidates:
+        raise ValueError(f"blocks: expected {n_candidates} rows as in labels, got {n_blocks}")
     head_ids = _integers("head", head, "n", np.int32)
     if not head_ids.size:
         raise ValueError("head: expected at least 1 id, got 0")
     return PromptTree(
         *_impl.prompt_tree(
-            _number("layout", layout, 0, 1),
+            layout_number(layout),
             head_ids,
             _integers("middle", middle, "n", np.int32),
             _integers("tail", tail, "n", np.int32),
@@ -311,6 +246,25 @@ def prompt_tree(
             caption_ids,
         )
     )
+
+
+def layout_number(layout: int | str) -> int:
+    """Place of a layout among LAYOUTS."""
+    if isinstance(layout, str):
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout: expected {' or '.join(LAYOUTS)}, got {layout!r}")
+        layout = LAYOUTS.index(layout)
+    return _number("layout", layout, 0, len(LAYOUTS) - 1)
+
+
+def labels_and_captions(labels: RaggedLike, captions: RaggedLike) -> tuple[Ragged, Ragged]:
+    """What opens the candidates, K ≥ 2 rows, and captions, at least one."""
+    label_ids, caption_ids = _ragged("labels", labels, "K"), _ragged("captions", captions, "G")
+    if len(label_ids[1]) < 3:
+        raise ValueError(f"labels: expected at least 2 candidates, got {len(label_ids[1]) - 1}")
+    if len(caption_ids[1]) < 2:
+        raise ValueError("captions: expected at least 1 caption, got 0")
+    return label_ids, caption_ids
 
 
 def nice_ticks(lo: float, hi: float, n: int, *, integer: bool = False) -> tuple[Floats, list[str]]:
