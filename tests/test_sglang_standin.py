@@ -237,19 +237,18 @@ def test_standin_the_deadline_holds(server: StandIn) -> None:
 
 def test_standin_replicas_share_the_work_and_stand_in_for_each_other() -> None:
     trees, labels = _trees("candidates_first", n=6)
-    with StandIn() as first, StandIn() as second:
-        with _verifier([first, second]) as verifier:
-            canaries = [len(first.bodies), len(second.bodies)]
-            answers = verifier.score(trees, labels)
-            _check(trees, labels, answers)
-            shares = [len(first.bodies) - canaries[0], len(second.bodies) - canaries[1]]
-            assert min(shares) > sum(shares) / 4
-            # A group stays where its leader is: little is computed twice.
-            forest = build_forest(trees)
-            computed = sum(answer.prefilled_tokens for answer in answers)
-            assert computed < sum(map(len, forest.ids)) + 13 * len(forest.ids[0])
-            second.dead = True
-            _check(trees, labels, verifier.score(trees, labels))
+    with StandIn() as first, StandIn() as second, _verifier([first, second]) as verifier:
+        canaries = [len(first.bodies), len(second.bodies)]
+        answers = verifier.score(trees, labels)
+        _check(trees, labels, answers)
+        shares = [len(first.bodies) - canaries[0], len(second.bodies) - canaries[1]]
+        assert min(shares) > sum(shares) / 4
+        # A group stays where its leader is: little is computed twice.
+        forest = build_forest(trees)
+        computed = sum(answer.prefilled_tokens for answer in answers)
+        assert computed < sum(map(len, forest.ids)) + 13 * len(forest.ids[0])
+        second.dead = True
+        _check(trees, labels, verifier.score(trees, labels))
 
 
 def test_standin_replicas_have_to_hold_one_model() -> None:

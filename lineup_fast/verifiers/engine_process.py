@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -70,6 +71,7 @@ class EngineProcess:
         """
         if self.pid is not None:
             raise ValueError(f"engine: expected one that is not running, got pid {self.pid}")
+        self.stop()  # what may be left of one that died
         deadline = time.monotonic() + timeout_s
         with self.log.open("ab") as log:
             try:
@@ -117,11 +119,9 @@ class EngineProcess:
         child, self._child = self._child, None
         if child is None:
             return
-        _signal_group(child.pid, signal.SIGTERM)
-        try:
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            pass
         _signal_group(child.pid, signal.SIGKILL)  # also what outlives the server
         child.wait()
 

@@ -82,7 +82,7 @@ class Fleet:
         writer: PromptWriter,
         nodes: Sequence[int],
         options: dict[str, Any],
-    ) -> list[Reply] | list[str]:
+    ) -> Sequence[Reply | str]:
         """Replies to prompts, or in words why there are none.
 
         A request that gets no answer is made again after a pause, elsewhere if there is another
@@ -106,7 +106,7 @@ class Fleet:
             if len(nodes) == 1 or not error.splits:
                 return [str(error)] * len(nodes)
         alone = [self.ask(replica, writer, [node], options) for node in nodes]
-        return [answer for answers in await asyncio.gather(*alone) for answer in answers]  # type: ignore[return-value]
+        return [answer for answers in await asyncio.gather(*alone) for answer in answers]
 
     async def retried(self, work: Callable[[], Awaitable[T]]) -> T:
         """The result of ``work``, tried again after a pause while it raises UnavailableError."""

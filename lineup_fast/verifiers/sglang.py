@@ -41,7 +41,7 @@ from lineup_fast.verifiers.wave_runner import run_waves
 from lineup_fast.verifiers.waves import MIN_SAVING, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
     from typing import Self
 
     import numpy.typing as npt
@@ -363,7 +363,8 @@ def _of_labels(
     variants = logprobs[:, np.searchsorted(ids, np.maximum(table, ids[0]))]
     variants = np.where(table >= 0, variants, -np.inf)
     with np.errstate(invalid="ignore"):  # what was not answered is NaN
-        return np.logaddexp.reduce(variants, axis=2).astype(np.float32)
+        summed: Floats = np.logaddexp.reduce(variants, axis=2).astype(np.float32)
+    return summed
 
 
 def _computed(forest: Forest, found: dict[int, Reply | str], n_trees: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""In which order prompts go to an engine that caches prefixes, so that each prefix is computed once.
+"""In which order prompts go to an engine with a prefix cache, so that it computes a prefix once.
 
 Such an engine (SGLang's radix tree) knows a prefix only after it has answered a prompt that starts
 with it; prompts that arrive together do not see each other. So one prompt of every distinct prefix
