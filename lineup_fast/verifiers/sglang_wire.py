@@ -47,15 +47,21 @@ class Reply:
 
 
 class PromptWriter:
-    """Prompts of a forest as JSON and as lists of ids; each node is written once."""
+    """Prompts of a forest as JSON and as lists of ids; equal nodes are written once."""
 
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
-        self._texts = [",".join(map(str, ids.tolist())) for ids in forest.ids]
+        written: dict[bytes, str] = {}
+        self._texts = []
+        for ids in forest.ids:
+            key = ids.tobytes()
+            if key not in written:
+                written[key] = str(ids.tolist())[1:-1]
+            self._texts.append(written[key])
 
     def json(self, node: int) -> str:
         """The ids of the prompt that ends at ``node``, as a JSON list."""
-        return f"[{','.join(self._texts[part] for part in self._forest.path(node))}]"
+        return f"[{', '.join(self._texts[part] for part in self._forest.path(node))}]"
 
     def ids(self, node: int) -> list[int]:
         """The ids of the prompt that ends at ``node``."""
