@@ -19,7 +19,7 @@ CAPTIONS = ["It rises.", "", "It falls from 9 to 1, then rests. " * 4, "x"]
 def connect(server: StandIn | list[StandIn], **words: Any) -> SGLangVerifier:
     """A verifier of one stand-in or several."""
     urls = [one.url for one in server] if isinstance(server, list) else server.url
-    return SGLangVerifier(urls, **{"tokenizer": ByteEncoder(), "deadline_s": 20.0, **words})
+    return SGLangVerifier(urls, **{"tokenizer": ByteEncoder(), "deadline_s": 60.0, **words})
 
 
 def questions(

@@ -130,21 +130,24 @@ def test_standin_a_log_probability_that_is_no_number_is_a_reason(server: StandIn
     assert answer.reason == ["non-finite logits"] * len(CAPTIONS)
 
 
-def test_standin_the_deadline_holds(server: StandIn) -> None:
+def test_standin_the_deadline_holds(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     trees, labels = questions("caption_first", n=1)
-    with connect(server, deadline_s=0.6) as verifier:
-        server.faults = [slow(3.0)]
+    late = "no answer within 3 s"
+    with connect(server) as verifier:
+        verifier.deadline_s = 3.0
+        server.faults = [slow(60.0)]
         start = time.monotonic()
         (answer,) = verifier.score(trees, labels)
-        assert time.monotonic() - start < 2.0
-        assert sum(reason == "no answer within 0.6 s" for reason in answer.reason) == 1
+        assert time.monotonic() - start < 20.0
+        assert late in answer.reason
+        assert set(answer.reason) <= {late, None}
         server.faults = [broken] * 1000
+        monkeypatch.setattr(fleet, "FIRST_PAUSE_S", 60.0)
+        monkeypatch.setattr(fleet, "LONGEST_PAUSE_S", 60.0)
         start = time.monotonic()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fleet, "FIRST_PAUSE_S", 5.0)
-            (answer,) = verifier.score(trees, labels)
-        assert time.monotonic() - start < 2.0
-        assert all(reason == "no answer within 0.6 s" for reason in answer.reason)
+        (answer,) = verifier.score(trees, labels)
+        assert time.monotonic() - start < 20.0
+        assert answer.reason == [late] * len(CAPTIONS)
 
 
 def test_standin_no_server_is_said_at_once() -> None:
