@@ -7,7 +7,7 @@ RUN ?= runs/demo
 # One release, pinned: where a package index holds a CPU-only build of it, pip takes that one, and
 # nothing of CUDA comes along. For an index of such builds set PIP_EXTRA_INDEX_URL.
 TORCH := torch==2.13.0
-EXTRAS := data,verify,train,dev
+EXTRAS := data,verify,serve,train,dev
 # The engine that SGLangVerifier is tested against, and the environment it needs for itself.
 SGLANG := sglang==0.5.23
 ENGINE_VENV ?= .venv-engine
