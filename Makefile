@@ -7,7 +7,10 @@ RUN ?= runs/demo
 # One release, pinned: where a package index holds a CPU-only build of it, pip takes that one, and
 # nothing of CUDA comes along. For an index of such builds set PIP_EXTRA_INDEX_URL.
 TORCH := torch==2.13.0
-EXTRAS := data,verify,train,dev
+EXTRAS := data,verify,serve,train,dev
+# The engine that SGLangVerifier is tested against, and the environment it needs for itself.
+SGLANG := sglang==0.5.23
+ENGINE_VENV ?= .venv-engine
 DEBIAN := g++ ninja-build cmake pkg-config libcairo2-dev
 DEBIAN_TEST := chromium qemu-user-static
 DEBIAN_CROSS := g++-aarch64-linux-gnu qemu-user-static
@@ -26,7 +29,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-adapters bench lint format sanitize tsan fuzz fuzz-targets wheel clean
+.PHONY: help setup demo test test-adapters test-engines bench lint format sanitize tsan fuzz
+.PHONY: fuzz-targets wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 24
@@ -97,12 +101,33 @@ format: $(DONE)/built  ## write the formatting that lint checks
 	$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
+# SGLang's description of its requests: one file of its wheel, and none of what that depends on.
+$(DONE)/schema: $(DONE)/built
+	@echo "Fetching the schema of $(SGLANG)"
+	@$(BIN)/python -m pip download -q --no-deps -d $(VENV)/schema "$(SGLANG)"
+	@$(BIN)/python -c 'import sys, zipfile; \
+	  zipfile.ZipFile(sys.argv[1]).extract("sglang/api/v1/api_types.py", sys.argv[2])' \
+	  $(VENV)/schema/sglang-*.whl $(VENV)/schema
+	@rm $(VENV)/schema/sglang-*.whl && touch $@
+
 # Off Debian there is no wheel that carries Cairo; its tests are skipped then.
-test: $(DONE)/core $(DONE)/data $(DONE)/debian-test lint  ## every test, and lint
+test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
 	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
 	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
 	$(BIN)/python -m pytest
+
+$(ENGINE_VENV)/.done: tests/engine/requirements.txt
+	@echo "Building $(ENGINE_VENV) for $(SGLANG): minutes, 2.7 GB"
+	@rm -rf $(ENGINE_VENV) && $(PYTHON) -m venv $(ENGINE_VENV)
+	@$(ENGINE_VENV)/bin/python -m pip install -q "$(TORCH)"
+	@$(ENGINE_VENV)/bin/python -m pip install -q "$(TORCH)" -r $<
+	@$(ENGINE_VENV)/bin/python -m pip install -q --no-deps torchvision==0.28.0 "$(SGLANG)"
+	@touch $@
+
+test-engines: $(DONE)/built $(ENGINE_VENV)/.done  ## SGLang for real, on this CPU: hits, exactness
+	LINEUP_ENGINE_PYTHON=$(abspath $(ENGINE_VENV)/bin/python) \
+	  $(BIN)/python -m pytest -m engine -rP tests/engine
 
 $(DONE)/bench: $(DONE)/built
 	@echo "Installing the peers of the benchmarks"

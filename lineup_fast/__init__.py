@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lineup_fast.rewards import IdentificationReward as IdentificationReward
     from lineup_fast.rewards import RewardBatch as RewardBatch
     from lineup_fast.verifiers.scripted import ScriptedVerifier as ScriptedVerifier
+    from lineup_fast.verifiers.sglang import SGLangVerifier as SGLangVerifier
     from lineup_fast.verifiers.transformers import TransformersVerifier as TransformersVerifier
 
 __version__ = "0.1.0"
@@ -29,6 +30,7 @@ _HOME = {
     "Recipe": "prompts",
     "RewardBatch": "rewards",
     "RewardClient": "client",
+    "SGLangVerifier": "verifiers.sglang",
     "ScriptedVerifier": "verifiers.scripted",
     "TransformersVerifier": "verifiers.transformers",
 }

@@ -17,8 +17,9 @@ from lineup_fast.verifiers.base import (
     LabelTokens,
     TreeReplies,
     TreeScores,
+    admit,
     prompt_lengths,
-    withhold_too_long,
+    tree_scores,
 )
 from lineup_fast.verifiers.prefix_engine import PrefixEngine
 from lineup_fast.verifiers.prefix_plan import batches
@@ -128,7 +129,7 @@ class TransformersVerifier:
                 else:
                     answers, prefilled = self._plain_labels(part, table)
                 for number, answer, computed in zip(run, answers, prefilled, strict=True):
-                    results.append(_scores(kept[number], answer, reasons[number], computed))
+                    results.append(tree_scores(kept[number], answer, reasons[number], computed))
         return results
 
     def generate(
@@ -162,17 +163,7 @@ class TransformersVerifier:
     ) -> tuple[list[PromptTree], list[list[str | None]]]:
         """Trees without the captions that do not fit, and the reasons."""
         limit = self.max_prompt_tokens
-        if limit is not None:
-            limit -= new_tokens
-        for tree in trees:
-            low, high = int(tree.ids.min()), int(tree.ids.max())
-            if low < 0 or high >= self.n_vocabulary:
-                raise ValueError(
-                    f"ids: expected 0 to {self.n_vocabulary - 1}, the verifier's vocabulary, "
-                    f"got {low} to {high}"
-                )
-        pairs = [withhold_too_long(tree, limit) for tree in trees]
-        return [tree for tree, _ in pairs], [reason for _, reason in pairs]
+        return admit(trees, self.n_vocabulary, None if limit is None else limit - new_tokens)
 
     def _fits_window(self, trees: Sequence[PromptTree], new_tokens: int = 0) -> bool:
         """Whether no sliding window bites: only then are shared prefixes exact."""
@@ -337,16 +328,3 @@ def _of_labels(logits: Tensor, table: Tensor) -> Tensor:
     exact = logits.float()
     variants = exact[:, table.clamp(min=0)].masked_fill(table < 0, float("-inf"))
     return torch.logsumexp(variants, dim=-1) - torch.logsumexp(exact, dim=-1, keepdim=True)
-
-
-def _scores(
-    tree: PromptTree, answer: np.ndarray, reasons: list[str | None], computed: int
-) -> TreeScores:
-    """One tree's answers; a caption with a non-finite answer gets a reason."""
-    reasons = list(reasons)
-    asked = tree.questions >= 0
-    broken = asked & ~np.isfinite(answer).all(axis=2)
-    for caption in np.flatnonzero(broken.any(axis=1)).tolist():
-        reasons[caption] = "non-finite logits"
-    mass = np.exp(answer).sum(axis=2)
-    return TreeScores(answer, mass, reasons, computed, int(prompt_lengths(tree).sum()))
