@@ -17,6 +17,7 @@ using Ids = std::span<std::int32_t>;
 struct Segment {
     std::size_t begin, end;  // in the order of the points
     std::size_t first_leaf;
+    const BoxTree::Part* part;
 };
 
 std::size_t leaves_of(std::size_t points) {
@@ -148,14 +149,14 @@ class Builder {
             segments.clear();
             for (const Segment& whole : large) {
                 const std::size_t left = left_part(whole.end - whole.begin);
-                segments.push_back({whole.begin, whole.begin + left, whole.first_leaf});
+                segments.push_back({whole.begin, whole.begin + left, whole.first_leaf, whole.part});
                 segments.push_back(
-                    {whole.begin + left, whole.end, whole.first_leaf + left / kLeaf});
+                    {whole.begin + left, whole.end, whole.first_leaf + left / kLeaf, whole.part});
             }
         }
         parallel_for(small.size(), 1, threads, poll,
                      [&](std::size_t begin, std::size_t) { finish(Ids(ids), small[begin]); });
-        for (BoxTree::Part& part : tree_.parts) add_boxes(part);
+        for (BoxTree::Part& part : tree_.parts) join_boxes(part);
     }
 
   private:
@@ -185,68 +186,101 @@ class Builder {
             return columns[d * n + static_cast<std::size_t>(id)];
         });
         for (std::size_t i = 0; i < n; ++i) {
-            const auto from = static_cast<std::size_t>(local[i]);
-            const auto id = static_cast<std::size_t>(members[from]);
-            const std::size_t leaf = segment.first_leaf + i / kLeaf;
-            const std::size_t slot = leaf * kLeaf + i % kLeaf;
-            tree_.id[slot] = members[from];
+            const std::int32_t member = members[static_cast<std::size_t>(local[i])];
+            const auto id = static_cast<std::size_t>(member);
+            const std::size_t slot = segment.first_leaf * kLeaf + i;
+            tree_.id[slot] = member;
             tree_.place[slot] = tags_.place[id];
             if (!tags_.print.empty()) tree_.print[slot] = tags_.print[id];
-            double* coordinates = tree_.coordinates.data() + leaf * dims * kLeaf + i % kLeaf;
-            for (std::size_t d = 0; d < dims; ++d) coordinates[d * kLeaf] = columns[d * n + from];
+        }
+        for (std::size_t i = 0; i < n; i += kLeaf) {
+            const auto held = std::span(local).subspan(i, std::min(kLeaf, n - i));
+            for (std::size_t d = 0; d < dims; ++d) {
+                write_leaf(segment, segment.first_leaf + i / kLeaf, d, columns.data() + d * n, held);
+            }
         }
     }
 
-    // The box of child `child` of level `level` to lane `lane` of a node.
-    void box(const BoxTree::Part& part, std::size_t level, std::size_t child, double* node,
-             std::size_t lane) const {
+    // One dimension of the points of a leaf and of its box.
+    void write_leaf(const Segment& segment, std::size_t leaf, std::size_t d, const double* column,
+                    std::span<const std::int32_t> held) {
+        const auto value = [&](std::int32_t i) { return column[static_cast<std::size_t>(i)]; };
+        double low = value(held[0]), high = low;
+        for (const std::int32_t i : held) {
+            low = std::min(low, value(i));
+            high = std::max(high, value(i));
+        }
         const std::size_t dims = points_.steps;
-        const std::size_t width = level == 0 ? kLeaf : kFanout;
-        for (std::size_t d = 0; d < dims; ++d) {
-            const double* low;
-            const double* high;
-            if (level == 0) {
-                low = high =
-                    tree_.coordinates.data() + ((part.first_leaf + child) * dims + d) * kLeaf;
-            } else {
-                low = tree_.boxes.data() + part.boxes[level] + (child * 2 * dims + d) * kFanout;
-                high = low + dims * kFanout;
-            }
-            double least = low[0], most = high[0];
-            for (std::size_t i = 1; i < width; ++i) {
-                least = std::min(least, low[i]);
-                if (std::isfinite(high[i])) most = std::max(most, high[i]);
-            }
-            node[d * kFanout + lane] = least;
-            node[(dims + d) * kFanout + lane] = most;
+        const std::size_t at = leaf - segment.part->first_leaf;
+        double* node = tree_.boxes.data() + segment.part->boxes[1] +
+                       at / kFanout * 2 * dims * kFanout + at % kFanout;
+        node[d * kFanout] = low;
+        node[(dims + d) * kFanout] = high;
+        const double centre = leaf_centre(low, high);
+        float* out = tree_.offsets.data() + (leaf * dims + d) * kLeaf;
+        for (const std::int32_t i : held) {
+            *out++ = static_cast<float>((value(i) - centre) * tree_.scale);
         }
     }
 
-    void add_boxes(BoxTree::Part& part) {
-        const double inf = std::numeric_limits<double>::infinity();
-        const std::size_t half = points_.steps * kFanout;
+    // The boxes of all levels above the leaves'.
+    void join_boxes(BoxTree::Part& part) {
+        const std::size_t dims = points_.steps, half = dims * kFanout;
         std::size_t below = part.leaves;
-        for (std::size_t level = 1; level <= part.height; ++level) {
-            const std::size_t nodes = (below + kFanout - 1) / kFanout;
-            part.boxes[level] = tree_.boxes.size();
-            tree_.boxes.resize(tree_.boxes.size() + nodes * 2 * half);
-            double* boxes = tree_.boxes.data() + part.boxes[level];
-            for (std::size_t node = 0; node < nodes; ++node, boxes += 2 * half) {
-                std::fill_n(boxes, half, inf);  // boxes without a child are far from everything
-                std::fill_n(boxes + half, half, -inf);
-                const std::size_t first = node * kFanout;
-                for (std::size_t c = 0; c < kFanout && first + c < below; ++c) {
-                    box(part, level - 1, first + c, boxes, c);
+        for (std::size_t level = 2; level <= part.height; ++level) {
+            below = (below + kFanout - 1) / kFanout;
+            for (std::size_t child = 0; child < below; ++child) {
+                const double* from = tree_.boxes.data() + part.boxes[level - 1] + child * 2 * half;
+                double* to = tree_.boxes.data() + part.boxes[level] +
+                             child / kFanout * 2 * half + child % kFanout;
+                for (std::size_t d = 0; d < dims; ++d, from += kFanout) {
+                    to[d * kFanout] = *std::min_element(from, from + kFanout);
+                    to[half + d * kFanout] = *std::max_element(from + half, from + half + kFanout);
                 }
             }
-            below = nodes;
         }
+        double sum = 0.0;
+        for (std::size_t leaf = 0; leaf < part.leaves; ++leaf) {
+            const double* box = tree_.boxes.data() + part.boxes[1] +
+                                leaf / kFanout * 2 * half + leaf % kFanout;
+            for (std::size_t d = 0; d < dims; ++d) {
+                const double side = box[half + d * kFanout] - box[d * kFanout];
+                sum += side * side / 4.0;
+            }
+        }
+        part.radius = sum / static_cast<double>(part.leaves);
     }
 
     const Rows& points_;
     const PointTags& tags_;
     BoxTree& tree_;
 };
+
+// Room for the boxes of a part; those without a child are far from everything.
+void add_boxes(BoxTree& tree, BoxTree::Part& part) {
+    const double inf = std::numeric_limits<double>::infinity();
+    const std::size_t half = tree.dims * kFanout;
+    std::size_t below = part.leaves;
+    do {
+        ++part.height;
+        below = (below + kFanout - 1) / kFanout;
+        part.boxes[part.height] = tree.boxes.size();
+        for (std::size_t node = 0; node < below; ++node) {
+            tree.boxes.insert(tree.boxes.end(), half, inf);
+            tree.boxes.insert(tree.boxes.end(), half, -inf);
+        }
+    } while (below > 1);
+}
+
+// A power of two that maps the furthest coordinate to about 2^50: squares stay far from the ends
+// of float32.
+double scale_of(const Rows& points) {
+    double furthest = 0.0;
+    for (std::size_t i = 0; i < points.n; ++i) {
+        for (const double x : points.row(i)) furthest = std::max(furthest, std::abs(x));
+    }
+    return furthest > 0.0 ? std::ldexp(1.0, std::min(50 - std::ilogb(furthest), 900)) : 1.0;
+}
 
 }  // namespace
 
@@ -268,19 +302,22 @@ BoxTree build_tree(const Rows& points, std::span<const std::int32_t> group, cons
     }
     BoxTree tree;
     tree.dims = points.steps;
+    tree.scale = scale_of(points);
     std::vector<Segment> segments;
     std::size_t leaves = 0;
     for (std::size_t begin = 0; begin < ids.size();) {
         std::size_t end = begin + 1;
         while (end < ids.size() && group_of(ids[end]) == group_of(ids[begin])) ++end;
-        BoxTree::Part part{group_of(ids[begin]), leaves, leaves_of(end - begin), 0, {}};
-        for (std::size_t held = 1; held < part.leaves; held *= kFanout) ++part.height;
-        tree.parts.push_back(part);
-        segments.push_back({begin, end, leaves});
-        leaves += part.leaves;
+        tree.parts.push_back({group_of(ids[begin]), leaves, leaves_of(end - begin), 0, {}, 0.0});
+        segments.push_back({begin, end, leaves, nullptr});
+        leaves += tree.parts.back().leaves;
         begin = end;
     }
-    tree.coordinates.assign(leaves * kLeaf * tree.dims, std::numeric_limits<double>::infinity());
+    for (std::size_t p = 0; p < segments.size(); ++p) {
+        segments[p].part = &tree.parts[p];
+        add_boxes(tree, tree.parts[p]);
+    }
+    tree.offsets.assign(leaves * kLeaf * tree.dims, std::numeric_limits<float>::quiet_NaN());
     tree.place.resize(leaves * kLeaf);
     tree.id.assign(leaves * kLeaf, -1);
     if (!tags.print.empty()) tree.print.resize(leaves * kLeaf);

@@ -1,6 +1,7 @@
 // A 16-ary tree of boxes over points: the order of the leaves is the whole structure, since node n
-// of level h covers the leaves [n 16^h, (n + 1) 16^h) of its part. Everything is float64, so that
-// what the boxes promise holds for the computed distances to the last bit.
+// of level h covers the leaves [n 16^h, (n + 1) 16^h) of its part. Boxes are float64, so that what
+// they promise holds for the computed distances to the last bit; the points themselves are float32
+// offsets from the centres of their leaves, good enough to tell which may be near.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ using LineVector = std::vector<T, CacheAligned<T>>;
 
 // What a point carries besides its coordinates; see TreeQuery for the meaning.
 struct PointTags {
-    std::span<const std::uint64_t> place;  // [n]
+    std::span<const std::uint32_t> place;  // [n]
     std::span<const std::uint32_t> print;  // [n], or empty
 };
 
@@ -52,20 +53,27 @@ struct BoxTree {
         std::int32_t group;
         std::size_t first_leaf;
         std::size_t leaves;
-        std::size_t height;                      // level of the root; 0: a single leaf
+        std::size_t height;                      // level of the root, at least 1
         std::array<std::size_t, kLevels> boxes;  // [h]: where the boxes of level h >= 1 begin
+        double radius;                           // of a leaf, on average; squared
     };
 
     std::size_t dims = 0;
+    double scale = 1.0;               // of the offsets: a power of two that keeps float32 in range
     std::vector<Part> parts;          // rising by group
-    LineVector<double> coordinates;   // [leaf][dims][kLeaf]; +inf in empty slots
-    LineVector<std::uint64_t> place;  // [leaf][kLeaf]
+    LineVector<float> offsets;        // [leaf][dims][kLeaf]; NaN in empty slots
+    LineVector<std::uint32_t> place;  // [leaf][kLeaf]
     LineVector<std::uint32_t> print;  // [leaf][kLeaf], or empty
     std::vector<std::int32_t> id;     // [leaf][kLeaf]; -1 in empty slots
     LineVector<double> boxes;         // [node][low, high][dims][kFanout]: those of its children
 
     const Part* part(std::int32_t group) const;  // null if there is no such group
 };
+
+// From where the points of a leaf are measured.
+inline double leaf_centre(double low, double high) {
+    return low + (high - low) * 0.5;
+}
 
 BoxTree build_tree(const Rows& points, std::span<const std::int32_t> group, const PointTags& tags,
                    int threads, const Poll& poll);

@@ -10,6 +10,7 @@
 #include "isa.hpp"
 #include "overlap.hpp"
 #include "parallel.hpp"
+#include "tree_search.hpp"
 #include "values.hpp"
 
 namespace lineup {
@@ -65,18 +66,22 @@ class NeighbourIndex {
   private:
     class Asker;
 
-    void place_windows();
-    void limit(std::int32_t source, std::int64_t start, std::uint64_t& low,
-               std::uint64_t& span) const;
+    std::vector<std::uint32_t> place_windows();
+    std::uint32_t place_at(std::size_t at) const;
+    std::uint32_t step_to(std::size_t at) const;
+    void limit(std::int32_t source, std::int64_t start, TreeQuery& query) const;
+    bool too_close(std::size_t i, std::size_t j) const;
     bool exempt() const { return overlap_.max_run >= members_.series.steps; }
+    std::size_t in_order(std::size_t at) const {
+        return order_.empty() ? at : static_cast<std::size_t>(order_[at]);
+    }
 
     PlacedSeries members_;
     Overlap overlap_;
-    std::uint64_t reach_;              // members whose places are at most so far apart overlap
+    std::uint32_t reach_;              // members whose places are at most so far apart overlap
     std::optional<GramIndex> grams_;   // under the run rule
     std::vector<std::int32_t> order_;  // by source and start; empty if that is the order they have
-    std::vector<std::uint64_t> places_;  // [N]
-    std::vector<std::uint32_t> prints_;  // [N], or empty where overlap covers duplicates
+    std::vector<std::uint32_t> marks_;  // every kMark-th place in that order
     BoxTree tree_;
 };
 

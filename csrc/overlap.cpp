@@ -91,16 +91,16 @@ bool GramIndex::equal(const double* a, const double* b, std::size_t length) cons
 }
 
 // How many steps after the row before it row i starts, count_ if it does not continue it.
-std::size_t GramIndex::shift(std::size_t i) const {
+std::uint32_t GramIndex::shift(std::size_t i) const {
     const std::span<const std::uint32_t> before = row(i - 1);
     const std::uint32_t first = row(i)[0];
     for (std::size_t s = 0; s < count_; ++s) {
         if (before[s] == first &&
             equal(series_.row(i - 1).data() + s, series_.row(i).data(), series_.steps - s)) {
-            return s;
+            return static_cast<std::uint32_t>(s);
         }
     }
-    return count_;
+    return static_cast<std::uint32_t>(count_);
 }
 
 // All rows between two of one chain cover what the two have in common, so that equality of

@@ -36,7 +36,7 @@ class GramIndex {
     // A place for every row on one axis: rows less than count() apart are known to share a gram,
     // since they are cut from one stretch of values. Found where a row continues the row before it,
     // so that most pairs of windows at a small stride need no look at their grams. Rising.
-    std::span<const std::uint64_t> places() const { return places_; }
+    std::span<const std::uint32_t> places() const { return places_; }
 
     // Fingerprints of the grams of any series of as many steps to out [count].
     void fill(std::span<const double> values, std::uint32_t* out) const;
@@ -46,14 +46,14 @@ class GramIndex {
 
   private:
     void chain(int threads, const Poll& poll);
-    std::size_t shift(std::size_t i) const;
+    std::uint32_t shift(std::size_t i) const;
 
     Rows series_;
     double scale_;
     std::size_t length_;
     std::size_t count_;
     std::vector<std::uint32_t> prints_;  // [n, count]
-    std::vector<std::uint64_t> places_;  // [n]
+    std::vector<std::uint32_t> places_;  // [n]
 };
 
 // One series against the rows of an index; room for one thread.
