@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -18,12 +17,6 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::size_t kFew = 24;   // candidates that are sorted by counting
 constexpr std::size_t kMany = 64;  // at least kFew + kLeaf
-
-double squared_distance(const double* a, const double* b, std::size_t dims) {
-    double sum = 0.0;
-    for (std::size_t d = 0; d < dims; ++d) sum += (a[d] - b[d]) * (a[d] - b[d]);
-    return sum;
-}
 
 // Puts a leaf into the list: its box and its centre as seen from the middle of the batch.
 void add_leaf(const BoxTree& tree, const double* node, std::size_t child, std::size_t leaf,
@@ -78,7 +71,7 @@ using Flags = std::int32_t __attribute__((vector_size(16)));
 
 inline std::uint32_t bits(const Flags& flags) {
 #if LINEUP_X86
-    return static_cast<std::uint32_t>(_mm_movemask_ps(std::bit_cast<__m128>(flags)));
+    return static_cast<std::uint32_t>(_mm_movemask_ps(reinterpret_cast<const __m128&>(flags)));
 #else
     std::uint32_t out = 0;
     for (std::size_t i = 0; i < 4; ++i) out |= (flags[i] ? 1U : 0U) << i;
@@ -99,7 +92,7 @@ using Wide = Lanes4;
 using Flags = std::int32_t __attribute__((vector_size(32)));
 
 TARGET inline std::uint32_t bits(const Flags& flags) {
-    return static_cast<std::uint32_t>(_mm256_movemask_ps(std::bit_cast<__m256>(flags)));
+    return static_cast<std::uint32_t>(_mm256_movemask_ps(reinterpret_cast<const __m256&>(flags)));
 }
 
 #include "tree_search_body.hpp"
@@ -113,7 +106,7 @@ using Wide = Lanes8;
 using Flags = std::int32_t __attribute__((vector_size(64)));
 
 TARGET inline std::uint32_t bits(const Flags& flags) {
-    return _mm512_movepi32_mask(std::bit_cast<__m512i>(flags));
+    return _mm512_movepi32_mask(reinterpret_cast<const __m512i&>(flags));
 }
 
 #include "tree_search_body.hpp"
