@@ -126,7 +126,7 @@ TARGET inline float narrow(const BoxTree& tree, const LeafList& list, const Tree
     for (std::size_t i = 0; i < found.n; ++i) {
         found.slot[n] = found.slot[i];
         found.near[n] = found.near[i];
-        n += found.near[i] <= limit ? 1 : 0;
+        n += found.near[i] <= limit ? 1U : 0U;
     }
     found.n = n;
     return limit;
