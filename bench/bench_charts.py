@@ -7,6 +7,8 @@ pytest bench/bench_charts.py --benchmark-disable      everything once, nothing t
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +122,29 @@ def test_charts_against_cairo(timed: bool) -> None:
             lambda: charts.render(series, cairo, out=theirs, threads=1),
         )
         record.row("charts 588x308", "24-96 points", "our Cairo engine", got, 1, 4, "<= 2/255")
+
+
+def test_two_threads_against_one(timed: bool) -> None:
+    """Wall time, and CPU time for what the second thread costs: the best of rounds in turn."""
+    series = some_series(BATCH, (24, 96))
+    out = charts.render(series, threads=1)
+    assert np.array_equal(charts.render(series, threads=2), out)
+    if not timed:
+        return
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core only")
+    clocks = (time.perf_counter, time.process_time)
+    best = np.full((2, len(clocks)), np.inf)
+    for _ in range(25):
+        for i, threads in enumerate((1, 2)):
+            began = [clock() for clock in clocks]
+            charts.render(series, out=out, threads=threads)
+            spent = [clock() - start for clock, start in zip(clocks, began, strict=True)]
+            best[i] = np.minimum(best[i], spent)
+    wall, cpu = best[0] / best[1]
+    piece, equal = "charts 588x308, two threads", "pixels equal"
+    record.row(piece, f"{BATCH} charts, wall time", "one thread", wall, 1.8, 1.9, equal)
+    record.row(piece, f"{BATCH} charts, CPU time", "one thread", cpu, 0.91, 0.97, equal)
 
 
 def test_pixel_values_against_the_processor(timed: bool) -> None:
