@@ -116,7 +116,7 @@ test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test $(DONE)/bench
 	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
 	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -q bench --benchmark-disable
+	$(BIN)/python -m pytest -q -m "not slow" bench --benchmark-disable
 
 $(ENGINE_VENV)/.done: tests/engine/requirements.txt
 	@echo "Building $(ENGINE_VENV) for $(SGLANG): minutes, 2.7 GB"
@@ -136,7 +136,7 @@ $(DONE)/bench: $(DONE)/built
 	@touch $@
 
 bench: $(DONE)/bench  ## ratios against peers, in bench/results/latest.json
-	$(BIN)/python -m pytest -q bench --benchmark-quiet
+	$(BIN)/python -m pytest -q -m "not slow" bench --benchmark-quiet
 
 bench-plot: $(DONE)/bench  ## cost against size, in docs/cost.svg
 	$(BIN)/python -m bench.cost
