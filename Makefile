@@ -29,7 +29,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-adapters test-engines bench lint format sanitize tsan fuzz
+.PHONY: help setup demo test test-adapters test-engines bench bench-plot lint format sanitize tsan fuzz
 .PHONY: fuzz-targets wheel clean
 
 help:  ## this list
@@ -119,11 +119,12 @@ $(DONE)/schema: $(DONE)/built
 	@rm $(VENV)/schema/sglang-*.whl && touch $@
 
 # Off Debian there is no wheel that carries Cairo; its tests are skipped then.
-test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test lint  ## every test, and lint
+test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test $(DONE)/bench lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
 	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
 	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -q -m "not slow" bench --benchmark-disable
 
 $(ENGINE_VENV)/.done: tests/engine/requirements.txt
 	@echo "Building $(ENGINE_VENV) for $(SGLANG): minutes, 2.7 GB"
@@ -143,7 +144,10 @@ $(DONE)/bench: $(DONE)/built $(DONE)/vocabularies
 	@touch $@
 
 bench: $(DONE)/bench  ## ratios against peers, in bench/results/latest.json
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m "not slow" bench/bench_*.py
+	$(BIN)/python -m pytest -q -m "not slow" bench --benchmark-quiet
+
+bench-plot: $(DONE)/bench  ## cost against size, in docs/cost.svg
+	$(BIN)/python -m bench.cost
 
 test-adapters: $(DONE)/data  ## adapters against TRL, verl, OpenRLHF and verifiers themselves
 	tests/adapters/run.sh $(VENV)
