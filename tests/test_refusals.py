@@ -82,9 +82,7 @@ def test_a_hub_data_set_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="me/data: expected a Hugging Face data set, got no such"):
         read("me/data")
     monkeypatch.setattr(datasets, "load_dataset", lambda name: {"a": None, "b": None})
-    with pytest.raises(
-        ValueError, match="me/data: expected a split named train, got"
-    ):
+    with pytest.raises(ValueError, match="me/data: expected a split named train, got"):
         read("me/data")
 
 
