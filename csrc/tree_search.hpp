@@ -28,13 +28,13 @@ struct TreeQuery {
 // Leaves near a batch of queries, in blocks of kFanout. Distances are measured from the middle of
 // the batch, in the unit of the offsets.
 struct LeafList {
-    std::vector<double> low, high;   // [dims]: the box of the batch
-    std::vector<double> middle;      // [dims]
-    LineVector<float> boxes;         // [block][low, high, centre][dims][kFanout]; NaN where none
+    std::vector<double> low, high;    // [dims]: the box of the batch
+    std::vector<double> middle;       // [dims]
+    LineVector<float> boxes;          // [block][low, high, centre][dims][kFanout]; NaN where none
     std::vector<std::uint32_t> leaf;  // [n]
-    double beyond = 0.0;             // squared distance of the nearest that was left out
-    float size = 0.0F;               // the largest magnitude in boxes, and of the batch
-    float off = 0.0F;                // by how much distances may be off
+    double beyond = 0.0;              // squared distance of the nearest that was left out
+    float size = 0.0F;                // the largest magnitude in boxes, and of the batch
+    float off = 0.0F;                 // by how much distances may be off
 };
 
 // Points that may be near, and then those that are.

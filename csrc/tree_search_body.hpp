@@ -240,8 +240,8 @@ TARGET double known_bound(const BoxTree& tree, const Pool& pool, const TreeQuery
     }
     const bool prints = !tree.print.empty();
     for (std::size_t i = 0; i < kPool; ++i) {
-        const bool bad = (pool.place[i] - query.low <= query.span) |
-                         (prints & (pool.print[i] == query.print));
+        const bool bad =
+            (pool.place[i] - query.low <= query.span) | (prints & (pool.print[i] == query.print));
         distance[i] = bad ? std::numeric_limits<float>::infinity() : distance[i];
     }
     const float bound = kth_smallest(distance.data(), kPool, k);

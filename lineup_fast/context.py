@@ -48,8 +48,10 @@ def _longest_candidates(corpus: Corpus, builder: PromptBuilder, kind: str, lengt
     members = np.full((len(pools), max(map(len, pools))), -1)
     for at, pool in enumerate(pools):
         members[at, : len(pool)] = [row[name] for name in pool]
-    start = [wanted if isinstance(wanted, int) else auto_decimals(series[at[0]]) for at in members]
-    undecided, start = np.arange(len(pools)), np.array(start)
+    start = np.array(
+        [wanted if isinstance(wanted, int) else auto_decimals(series[at[0]]) for at in members]
+    )
+    undecided = np.arange(len(pools))
     longest = 0
     for decimals in range(int(start.min()), kernels.MAX_DECIMALS + 1):
         begun = undecided[start[undecided] <= decimals]
