@@ -147,6 +147,11 @@ $(DONE)/bench: $(DONE)/built $(DONE)/vocabularies
 bench: $(DONE)/bench  ## ratios against peers, in bench/results/latest.json
 	$(BIN)/python -m pytest -q -m "not slow" bench --benchmark-quiet
 
+bench-verifier: $(DONE)/bench  ## shared prefixes against batched scoring; docs/verifier.svg
+	BENCH_RESULTS=verifier.json $(BIN)/python -m pytest -q -s bench/bench_verifier.py \
+	  --benchmark-quiet
+	$(BIN)/python -m bench.verifier_speedup
+
 bench-plot: $(DONE)/bench  ## cost against size, in docs/cost.svg
 	$(BIN)/python -m bench.cost
 
