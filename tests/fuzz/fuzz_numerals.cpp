@@ -1,4 +1,5 @@
 // Numbers as text against printf, and as token ids against the same text cut up.
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -15,7 +16,8 @@ std::string printed(double value, int decimals) {
     return {text.data(), static_cast<std::size_t>(size)};
 }
 
-// A made-up tokenizer: a unit of digits is none to three ids, as are the runs between digits.
+// A made-up tokenizer: a unit of digits is none to three ids, as are the runs between digits; or
+// all are one id.
 struct Tokenizer {
     std::vector<Ids> units;  // [1110]
     std::array<Ids, 5> runs;
@@ -25,8 +27,9 @@ struct Tokenizer {
 
     explicit Tokenizer(Input& in) {
         Noise noise(in.bits(2));
+        const bool narrow = in.flag();
         const auto ids = [&] {
-            Ids out(noise.below(4));
+            Ids out(narrow ? 1 : noise.below(4));
             for (std::int32_t& id : out) id = static_cast<std::int32_t>(noise.below(100000));
             return out;
         };
@@ -36,8 +39,11 @@ struct Tokenizer {
             digit_offsets.push_back(static_cast<std::int64_t>(digit_ids.size()));
         }
         for (Ids& run : runs) run = ids();
-        table = {digit_ids, digit_offsets, runs[0], runs[1],
-                 runs[2],   runs[3],       runs[4], in.flag() ? std::size_t{1} : std::size_t{3}};
+        table = {.digit_ids = digit_ids,
+                 .digit_offsets = digit_offsets,
+                 .openings = {runs[0], runs[1], runs[2], runs[3]},
+                 .dot = runs[4],
+                 .group = in.flag() ? std::size_t{1} : std::size_t{3}};
     }
 
     void add_digits(std::string_view digits, Ids& out) const {
@@ -71,15 +77,18 @@ void fuzz(Input& in) {
     const std::vector<double> values = in.values((n - 1) * stride + steps);
     const lineup::Rows rows{values.data(), n, steps, stride};
 
+    const auto isa =
+        static_cast<lineup::Isa>(in.number(0, static_cast<std::size_t>(lineup::best_isa())));
     std::string text;
     const bool good = all_good(values);
-    EXPECT(refused([&] { text = lineup::format_numbers(values, decimals, "; "); }) != good);
+    EXPECT(refused([&] { text = lineup::format_numbers(values, decimals, "; ", isa); }) != good);
     if (!good) return;
     std::string expected;
     for (const double value : values) expected += "; " + printed(value, decimals);
     EXPECT(text == expected.substr(2));
 
-    const lineup::RaggedIds found = lineup::number_ids(rows, decimals, tokenizer.table, 2);
+    const std::vector<std::int32_t> each(n, decimals);
+    const lineup::RaggedIds found = lineup::Numerals(tokenizer.table).ids(rows, each, 2, {}, isa);
     Ids ids;
     EXPECT(found.offsets.size() == n + 1 && found.offsets[0] == 0);
     for (std::size_t i = 0; i < n; ++i) {
@@ -88,5 +97,5 @@ void fuzz(Input& in) {
         }
         EXPECT(found.offsets[i + 1] == static_cast<std::int64_t>(ids.size()));
     }
-    EXPECT(found.ids == ids);
+    EXPECT(std::ranges::equal(found.ids.view(), ids));
 }
