@@ -167,7 +167,7 @@ def measure() -> dict[str, Any]:
         found = {}
         for size in sizes:
             found[size] = cost(size)
-            shown = "  ".join(f"{name} {x * 1e6:,.3g} µs" for name, x in found[size].items())
+            shown = "  ".join(f"{name} {x * 1e6:,.2f} µs" for name, x in found[size].items())
             print(f"{title:36} {size:>9,}  {shown}", flush=True)
         names = next(iter(found.values()))
         curves = {name: [[size, cost[name]] for size, cost in found.items()] for name in names}
