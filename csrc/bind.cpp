@@ -20,10 +20,10 @@ using namespace bind;
 
 const char* const kFeatures = R"(Return mean, population std, min and max of each row.
 
-series: float64 [N, T]. Returns float64 [N, 4].)";
+series: float64 [N, T], or a tuple as of NeighbourIndex. Returns float64 [N, 4].)";
 
-py::array_t<double> features(const Floats& series, int threads) {
-    const lineup::Rows view = rows("series", series);
+py::array_t<double> features(const py::object& series, int threads) {
+    const lineup::Rows view = series_rows("series", series);
     py::array_t<double> out({view.n, lineup::kFeatures});
     const std::span<double> target(out.mutable_data(), static_cast<std::size_t>(out.size()));
     const lineup::Isa isa = requested_isa();
@@ -241,7 +241,7 @@ py::dict build_info() {
 
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.doc() = "Native kernels of lineup_fast; call them through lineup_fast.kernels.";
-    m.def("features", &features, kFeatures, py::arg("series").noconvert(), py::arg("threads") = 0);
+    m.def("features", &features, kFeatures, py::arg("series"), py::arg("threads") = 0);
     m.def("longest_run", &longest_run, kLongestRun, py::arg("a").noconvert(),
           py::arg("b").noconvert(), py::arg("decimals"));
     bind::add_neighbours(m);

@@ -36,6 +36,10 @@ inline lineup::Rows rows(const std::string& name, const Floats& array) {
             static_cast<std::size_t>(array.shape(1))};
 }
 
+// Rows of contiguous values: an array [N, T], whose rows may overlap as sliding windows do, or a
+// tuple (values [V], at [N], steps) of windows that begin anywhere in an array.
+lineup::Rows series_rows(const std::string& name, const py::object& series);
+
 template <class T>
 std::span<const T> flat(const std::string& name, const Array<T>& array) {
     if (array.ndim() != 1) refuse(name, "one dimension");

@@ -196,7 +196,8 @@ class Builder {
         for (std::size_t i = 0; i < n; i += kLeaf) {
             const auto held = std::span(local).subspan(i, std::min(kLeaf, n - i));
             for (std::size_t d = 0; d < dims; ++d) {
-                write_leaf(segment, segment.first_leaf + i / kLeaf, d, columns.data() + d * n, held);
+                write_leaf(segment, segment.first_leaf + i / kLeaf, d, columns.data() + d * n,
+                           held);
             }
         }
     }
@@ -231,8 +232,8 @@ class Builder {
             below = (below + kFanout - 1) / kFanout;
             for (std::size_t child = 0; child < below; ++child) {
                 const double* from = tree_.boxes.data() + part.boxes[level - 1] + child * 2 * half;
-                double* to = tree_.boxes.data() + part.boxes[level] +
-                             child / kFanout * 2 * half + child % kFanout;
+                double* to = tree_.boxes.data() + part.boxes[level] + child / kFanout * 2 * half +
+                             child % kFanout;
                 for (std::size_t d = 0; d < dims; ++d, from += kFanout) {
                     to[d * kFanout] = *std::min_element(from, from + kFanout);
                     to[half + d * kFanout] = *std::max_element(from + half, from + half + kFanout);
@@ -241,8 +242,8 @@ class Builder {
         }
         double sum = 0.0;
         for (std::size_t leaf = 0; leaf < part.leaves; ++leaf) {
-            const double* box = tree_.boxes.data() + part.boxes[1] +
-                                leaf / kFanout * 2 * half + leaf % kFanout;
+            const double* box =
+                tree_.boxes.data() + part.boxes[1] + leaf / kFanout * 2 * half + leaf % kFanout;
             for (std::size_t d = 0; d < dims; ++d) {
                 const double side = box[half + d * kFanout] - box[d * kFanout];
                 sum += side * side / 4.0;
@@ -279,7 +280,7 @@ double scale_of(const Rows& points) {
     for (std::size_t i = 0; i < points.n; ++i) {
         for (const double x : points.row(i)) furthest = std::max(furthest, std::abs(x));
     }
-    return furthest > 0.0 ? std::ldexp(1.0, std::min(50 - std::ilogb(furthest), 900)) : 1.0;
+    return furthest > 0.0 ? std::ldexp(1.0, std::min(50 - std::ilogb(furthest), 400)) : 1.0;
 }
 
 }  // namespace

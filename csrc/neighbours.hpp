@@ -78,9 +78,9 @@ class NeighbourIndex {
 
     PlacedSeries members_;
     Overlap overlap_;
-    std::uint32_t reach_;              // members whose places are at most so far apart overlap
-    std::optional<GramIndex> grams_;   // under the run rule
-    std::vector<std::int32_t> order_;  // by source and start; empty if that is the order they have
+    std::uint32_t reach_;               // members whose places are at most so far apart overlap
+    std::optional<GramIndex> grams_;    // under the run rule
+    std::vector<std::int32_t> order_;   // by source and start; empty if that is the order they have
     std::vector<std::uint32_t> marks_;  // every kMark-th place in that order
     BoxTree tree_;
 };

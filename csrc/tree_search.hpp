@@ -28,13 +28,13 @@ struct TreeQuery {
 // Leaves near a batch of queries, in blocks of kFanout. Distances are measured from the middle of
 // the batch, in the unit of the offsets.
 struct LeafList {
-    std::vector<double> low, high;   // [dims]: the box of the batch
-    std::vector<double> middle;      // [dims]
-    LineVector<float> boxes;         // [block][low, high, centre][dims][kFanout]; NaN where none
+    std::vector<double> low, high;    // [dims]: the box of the batch
+    std::vector<double> middle;       // [dims]
+    LineVector<float> boxes;          // [block][low, high, centre][dims][kFanout]; NaN where none
     std::vector<std::uint32_t> leaf;  // [n]
-    double beyond = 0.0;             // squared distance of the nearest that was left out
-    float size = 0.0F;               // the largest magnitude in boxes, and of the batch
-    float off = 0.0F;                // by how much distances may be off
+    double beyond = 0.0;              // squared distance of the nearest that was left out
+    float size = 0.0F;                // the largest magnitude in boxes, and of the batch
+    float off = 0.0F;                 // by how much distances may be off
 };
 
 // Points that may be near, and then those that are.
@@ -66,7 +66,7 @@ struct TreeKernels {
     void (*remember)(const BoxTree&, const Rows& z, const Candidates&, std::size_t k, Pool&);
 };
 
-TreeKernels tree_kernels(Isa isa);
+TreeKernels tree_kernels(Isa isa, std::size_t dims);
 
 // Searches for one thread.
 class TreeSearch {
@@ -84,7 +84,7 @@ class TreeSearch {
   private:
     void gather(double radius);
     void look(const TreeQuery& query, double bound);
-    std::size_t take(const TreeQuery& query, std::int32_t* out);
+    std::size_t take(const TreeQuery& query, double bound, std::int32_t* out);
 
     const BoxTree& tree_;
     const Rows& z_;

@@ -22,7 +22,7 @@ from lineup_fast.arguments import integers as _integers
 from lineup_fast.arguments import number as _number
 from lineup_fast.arguments import ragged as _ragged
 from lineup_fast.arguments import thread_count as _threads
-from lineup_fast.arguments import windows as _windows
+from lineup_fast.sliding import SlidingWindows, bare, series_or_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,14 +120,15 @@ class PromptTree:
         return np.concatenate(pieces[::-1])
 
 
-def features(series: npt.ArrayLike, *, threads: int = 0) -> Floats:
+def features(series: npt.ArrayLike | SlidingWindows, *, threads: int = 0) -> Floats:
     """φ of every series: mean, population standard deviation, minimum, maximum.
 
-    Args: series float64 [N, T]. Returns: float64 [N, 4], computed in two passes.
+    Args: series float64 [N, T]; rows that overlap in memory and windows are not copied.
+    Returns: float64 [N, 4], computed in two passes.
     Raises: ValueError on NaN, infinities, magnitudes above 1e150, or an empty side.
     Source: paper, "feature space"; threads 0 = all cores.
     """
-    out: Floats = _impl.features(_floats("series", series, "N, T"), _threads(threads))
+    out: Floats = _impl.features(bare(series_or_windows("series", series)), _threads(threads))
     return out
 
 
@@ -145,15 +146,18 @@ def longest_run(a: npt.ArrayLike, b: npt.ArrayLike, *, decimals: int) -> int:
 
 def placed_series(
     z: npt.ArrayLike,
-    series: npt.ArrayLike,
+    series: npt.ArrayLike | SlidingWindows,
     rule: str,
     source: npt.ArrayLike | None,
     start: npt.ArrayLike | None,
     group: npt.ArrayLike | None,
-) -> tuple[Floats, Floats, Ints, Longs, Ints]:
-    """Points, values, source, start and group, checked against each other."""
-    points, values = _floats("z", z, "N, D"), _windows("series", series)
+) -> tuple[Floats, Floats | SlidingWindows, Ints, Longs, Ints]:
+    """Points, series, source, start and group, checked against each other."""
+    points, values = _floats("z", z, "N, D"), series_or_windows("series", series)
     n = len(values)
+    if isinstance(values, SlidingWindows):
+        source = values.source if source is None else source
+        start = values.start if start is None else start
     if len(points) != n:
         raise ValueError(f"z: expected {n} rows as in series, got {len(points)}")
     if rule == "window" and (source is None or start is None):
@@ -181,7 +185,7 @@ def overlap_rule(max_run: int, decimals: int, rule: str) -> tuple[int, int, str]
 
 def neighbours(
     z: npt.ArrayLike,
-    series: npt.ArrayLike,
+    series: npt.ArrayLike | SlidingWindows,
     *,
     k: int,
     max_run: int,
@@ -194,8 +198,8 @@ def neighbours(
 ) -> Ints:
     """Exact k nearest series in the feature space among the admissible ones.
 
-    Args: z float64 [N, D], the points; series float64 [N, T], their values; max_run in steps;
-    group int32 [N], neighbours come from the same group only (None: one group). Rule "run": two
+    Args: z float64 [N, D], the points; series float64 [N, T], their values (rows that overlap in
+    memory are not copied), or windows, which bring their source and start; max_run in steps; group int32 [N], neighbours come from the same group only (None: one group). Rule "run": two
     series share at most ``max_run`` consecutive values, compared at ``decimals``. Rule "window":
     two windows of the same ``source`` (int32 [N]), placed at ``start`` (int64 [N], steps), overlap
     by at most ``max_run`` steps. A series itself and equal-valued duplicates never count.
@@ -205,7 +209,7 @@ def neighbours(
     points, values, *where = placed_series(z, series, rule, source, start, group)
     out: Ints = _impl.neighbours(
         points,
-        values,
+        bare(values),
         _number("k", k, 1, 2**20),
         *overlap_rule(max_run, decimals, rule),
         *where,
