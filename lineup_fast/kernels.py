@@ -198,11 +198,13 @@ def neighbours(
 ) -> Ints:
     """Exact k nearest series in the feature space among the admissible ones.
 
-    Args: z float64 [N, D], the points; series float64 [N, T], their values (rows that overlap in
-    memory are not copied), or windows, which bring their source and start; max_run in steps; group int32 [N], neighbours come from the same group only (None: one group). Rule "run": two
-    series share at most ``max_run`` consecutive values, compared at ``decimals``. Rule "window":
-    two windows of the same ``source`` (int32 [N]), placed at ``start`` (int64 [N], steps), overlap
-    by at most ``max_run`` steps. A series itself and equal-valued duplicates never count.
+    Args: z float64 [N, D], the points; series float64 [N, T], their values, or windows, which
+    bring their source and start (no copy of these, nor of rows that overlap in memory); max_run in
+    steps; group int32 [N], neighbours come from the same group only (None: one group). Rule "run":
+    two series share at most ``max_run`` consecutive values, compared at ``decimals``. Rule
+    "window": two windows of the same ``source`` (int32 [N]), placed at ``start`` (int64 [N],
+    steps), overlap by at most ``max_run`` steps. A series itself and equal-valued duplicates never
+    count.
     Returns: int32 [N, k], nearest first, ties to the lower index, -1 where there are no more.
     Raises: ValueError on bad shapes, NaN, infinities, or a window rule without source and start.
     """

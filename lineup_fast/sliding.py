@@ -40,15 +40,17 @@ class SlidingWindows:
     def __post_init__(self) -> None:
         """Raises ValueError on windows that leave the values, or entries that do not match."""
         values = floats("values", self.values, "V")
-        steps = number("steps", self.steps, 1, len(values))
+        steps = number("steps", self.steps, 1, 2**31 - 1)
         at = integers("at", self.at, "N", np.int64)
-        if not len(at) or at.min() < 0 or at.max() > len(values) - steps:
-            raise ValueError(f"at: expected some of 0 to {len(values) - steps}, got others or none")
+        last = len(values) - steps
+        if len(at) and (at.min() < 0 or at.max() > last):
+            raise ValueError(f"at: expected 0 to {last}, got {at.min()} to {at.max()}")
         checked: dict[str, Any] = {"values": values, "at": at, "steps": steps}
         for name, dtype in (("source", np.int32), ("start", np.int64)):
             checked[name] = integers(name, getattr(self, name), "N", dtype)
             if len(checked[name]) != len(at):
-                raise ValueError(f"{name}: expected {len(at)} entries as in at")
+                given = len(checked[name])
+                raise ValueError(f"{name}: expected {len(at)} entries as in at, got {given}")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -58,11 +60,13 @@ class SlidingWindows:
     ) -> SlidingWindows:
         """All windows of so many steps in channels float64 [L_i], by channel and time.
 
-        Raises: ValueError on NaN-typed, ragged or no channels, or if no channel is long enough.
+        stride : steps from one window of a channel to the next
+        Raises: ValueError if there is no channel, or an empty one; short ones have no windows.
         """
         parts = [floats(f"channels[{i}]", channel, "L") for i, channel in enumerate(channels)]
-        number("steps", steps, 1, max((len(part) for part in parts), default=0))
-        number("stride", stride, 1, 2**62)
+        if not parts:
+            raise ValueError("channels: expected at least one, got none")
+        steps, stride = number("steps", steps, 1, 2**31 - 1), number("stride", stride, 1, 2**62)
         starts = [np.arange(0, len(part) - steps + 1, stride, dtype=np.int64) for part in parts]
         first = np.cumsum([0, *(len(part) for part in parts[:-1])])
         return cls(
@@ -81,6 +85,11 @@ class SlidingWindows:
     def __len__(self) -> int:
         return len(self.at)
 
+    def take(self, rows: Any) -> SlidingWindows:
+        """Some of the windows; rows: whatever picks entries of an array."""
+        at, source, start = self.at[rows], self.source[rows], self.start[rows]
+        return SlidingWindows(self.values, at, self.steps, source, start)
+
     def rows(self, rows: Any) -> Floats:
         """A copy of some windows, float64 [n, T]; rows: whatever picks entries of an array."""
         copied: Floats = self.values[self.at[rows][:, None] + np.arange(self.steps)]
@@ -88,8 +97,12 @@ class SlidingWindows:
 
 
 def series_or_windows(name: str, value: npt.ArrayLike | SlidingWindows) -> Floats | SlidingWindows:
-    """The windows as they are, anything else as float64 [N, T]."""
-    return value if isinstance(value, SlidingWindows) else windows(name, value)
+    """The windows as they are, anything else as float64 [N, T]; at least one row."""
+    if not isinstance(value, SlidingWindows):
+        return windows(name, value)
+    if not len(value):
+        raise ValueError(f"{name}: expected at least one window, got none")
+    return value
 
 
 def bare(series: Floats | SlidingWindows) -> Floats | tuple[Floats, Longs, int]:
