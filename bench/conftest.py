@@ -1,9 +1,57 @@
-"""What every benchmark runs under."""
+"""What every benchmark runs under, and what a run leaves behind: one table and one file."""
 
 from __future__ import annotations
 
-import os
+import datetime
+import functools
+import time
+from typing import Any
 
-# Peers start threads of their own as they are loaded; one thread is what is compared.
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+import pytest
+
+from bench import machine, record
+
+BEGAN, LOAD = datetime.datetime.now(datetime.UTC), machine.load()
+SKIPPED: list[str] = []
+
+
+@pytest.fixture
+def race(benchmark: Any) -> Any:
+    """``record.race`` with this test's fixture of pytest-benchmark."""
+    return functools.partial(record.race, benchmark)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The plugin times CPU time, as all of this does."""
+    for item in items:
+        item.add_marker(pytest.mark.benchmark(timer=time.process_time))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped:
+        SKIPPED.append(report.nodeid)
+
+
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """What an earlier run found is not to be taken for this one's."""
+    if not (session.config.option.collectonly or session.config.option.benchmark_disable):
+        record.RESULTS.unlink(missing_ok=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the file. A peer that is missing and a ratio below its must are failures."""
+    if record.ROWS:
+        record.write(record.RESULTS, machine.describe(BEGAN, LOAD), record.ROWS)
+    if SKIPPED or any(row.missed_must for row in record.ROWS):
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for nodeid in SKIPPED:
+        terminalreporter.write_line(f"FAILED {nodeid}: skipped, so nothing was compared")
+    if record.ROWS:
+        terminalreporter.section("CPU time of peers over ours")
+        terminalreporter.write_line(record.table(record.ROWS))
+        terminalreporter.write_line("")
+        terminalreporter.write_line(machine.lines(machine.describe(BEGAN, LOAD)))
+        terminalreporter.write_line(f"{'rows':<11} {record.RESULTS}")

@@ -4,12 +4,14 @@ Each chart peer draws what ours does: white ground, frame, grid, tick marks and 
 places, the line and a dot on every point. Places and texts are worked out beforehand and cost the
 peers nothing. Each neighbour peer takes float64 points [N, 4], the place of each window (windows
 less than ``reach + 1`` apart overlap too much), k, and the queries as rows of the points; it
-returns int64 [Q, k].
+returns int64 [Q, k]. Each prompt peer takes sets of series float64 [B, K, T] and returns the ids of
+the K rotations of each; every value is printed once a set, by Python.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,6 +172,14 @@ class QwenProcessor:
         return floats.to(self.torch.bfloat16).view(self.torch.uint16).numpy()
 
 
+def numpy_features(series: Points, out: Points) -> None:
+    """Mean, standard deviation, minimum and maximum of each row into out [4, N]."""
+    series.mean(axis=1, out=out[0])
+    series.std(axis=1, out=out[1])
+    series.min(axis=1, out=out[2])
+    series.max(axis=1, out=out[3])
+
+
 def ett_like(n: int, steps: int, channels: int = 7, seed: int = 0) -> list[Points]:
     """Channels that hold n windows at stride 1: a reverting level, a day, a week, and noise.
 
@@ -298,3 +308,85 @@ def python_longest_run(a: list[float], b: list[float]) -> int:
                     best = run
         ending = grown
     return best
+
+
+@dataclass(frozen=True)
+class PromptText:
+    """What stands in a prompt around the numbers; the caption is part of it."""
+
+    before: str
+    after: str
+    decimals: int
+
+    def rows(self, series: Points) -> list[str]:
+        """Each series [K, T] printed and joined."""
+        form = f"%.{self.decimals}f"
+        return [", ".join([form % value for value in row]) for row in series.tolist()]
+
+    def prompts(self, sets: Points) -> list[str]:
+        """The K rotations of every set, the target inserted among the others."""
+        texts = []
+        for series in sets:
+            target, *others = self.rows(series)
+            for place in range(len(series)):
+                order = [*others[:place], target, *others[place:]]
+                lines = [f"{x}) [{row}]\n" for x, row in zip("ABCDEFGHIJKL", order, strict=False)]
+                texts.append(self.before + "".join(lines) + self.after)
+        return texts
+
+
+def hf_batch(tokenizer: Any, text: PromptText, sets: Points) -> list[list[int]]:
+    """tokenizers' fast batch call (no offsets) on whole prompts."""
+    found = tokenizer.encode_batch_fast(text.prompts(sets), add_special_tokens=False)
+    return [encoding.ids for encoding in found]
+
+
+class HFOnce:
+    """tokenizers' fast batch call on each series once; ids joined with those that stand around."""
+
+    def __init__(self, tokenizer: Any, text: PromptText, sample: Points) -> None:
+        self.tokenizer, self.text = tokenizer, text
+        self.around: list[list[int]] = []  # found in a prompt of the sample [K, T]
+        prompt, at = hf_batch(tokenizer, text, sample[None])[0], 0
+        for row in self._rows(sample[None]):
+            starts = range(at, len(prompt))
+            begin = next(i for i in starts if prompt[i : i + len(row)] == row)
+            self.around.append(prompt[at:begin])
+            at = begin + len(row)
+        self.around.append(prompt[at:])
+
+    def _rows(self, sets: Points) -> list[list[int]]:
+        texts = [f" [{row}" for series in sets for row in self.text.rows(series)]
+        found = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in found]
+
+    def __call__(self, sets: Points) -> list[list[int]]:
+        ids, k = self._rows(sets), sets.shape[1]
+        prompts = []
+        for begin in range(0, len(ids), k):
+            target, *others = ids[begin : begin + k]
+            for place in range(k):
+                prompt = list(self.around[0])
+                order = [*others[:place], target, *others[place:]]
+                for row, after in zip(order, self.around[1:], strict=True):
+                    prompt += row
+                    prompt += after
+                prompts.append(prompt)
+        return prompts
+
+
+def gigatoken_arrays(tokenizer: Any, text: PromptText, sets: Points) -> list[NDArray[np.uint32]]:
+    """gigatoken, one array for each prompt."""
+    return [tokenizer.encode(prompt) for prompt in text.prompts(sets)]
+
+
+def gigatoken_batch(tokenizer: Any, text: PromptText, sets: Points) -> Any:
+    """gigatoken's batch call: one ragged array."""
+    return tokenizer.encode_batch(text.prompts(sets), parallel=False)
+
+
+def flat_arrays(tokenizer: Any, text: PromptText, sets: Points) -> list[NDArray[np.uint32]]:
+    """The batch call of fastokens and splintr into one buffer."""
+    ids, offsets = tokenizer.encode_batch_flat(text.prompts(sets))
+    flat, ends = np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64)
+    return [flat[a:b] for a, b in itertools.pairwise(ends.tolist())]

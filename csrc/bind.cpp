@@ -3,12 +3,12 @@
 // what is checked here again is what memory safety needs.
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <thread>
 
 #include "bind.hpp"
 #include "chart.hpp"
 #include "features.hpp"
-#include "numerals.hpp"
 #include "overlap.hpp"
 #include "patches.hpp"
 #include "png.hpp"
@@ -20,15 +20,18 @@ using namespace bind;
 
 const char* const kFeatures = R"(Return mean, population std, min and max of each row.
 
-series: float64 [N, T], or a tuple as of NeighbourIndex. Returns float64 [N, 4].)";
+series: float64 [N, T], rows may overlap, or a tuple as of NeighbourIndex. Returns float64 [N, 4],
+which is out if there is one.)";
 
-py::array_t<double> features(const py::object& series, int threads) {
+Floats features(const py::object& series, int threads, std::optional<Floats> out) {
     const lineup::Rows view = series_rows("series", series);
-    py::array_t<double> out({view.n, lineup::kFeatures});
-    const std::span<double> target(out.mutable_data(), static_cast<std::size_t>(out.size()));
+    const auto n = static_cast<py::ssize_t>(view.n), width = py::ssize_t{lineup::kFeatures};
+    if (!out) out.emplace(std::vector<py::ssize_t>{n, width});
+    if (out->ndim() != 2 || out->shape(0) != n || out->shape(1) != width) refuse("out", "[N, 4]");
+    const std::span<double> target(out->mutable_data(), static_cast<std::size_t>(out->size()));
     const lineup::Isa isa = requested_isa();
     without_gil([&] { lineup::features(view, target, threads, poll_signals, isa); });
-    return out;
+    return *out;
 }
 
 const char* const kLongestRun = R"(Return the length of the longest run two series share.
@@ -38,75 +41,7 @@ a, b: float64 [T], of any lengths, compared after rounding to decimals.)";
 std::size_t longest_run(const Floats& a, const Floats& b, int decimals) {
     const auto left = flat("a", a);
     const auto right = flat("b", b);
-    return without_gil([&] { return lineup::longest_run(left, right, decimals); });
-}
-
-const char* const kFormatNumbers = R"(Return values with a fixed number of decimals, joined.
-
-values: float64 [T]; decimals: 0 to 12.)";
-
-std::string format_numbers(const Floats& values, int decimals, const std::string& separator) {
-    require_between("decimals", decimals, 0, 12);
-    const auto view = flat("values", values);
-    return without_gil([&] { return lineup::format_numbers(view, decimals, separator); });
-}
-
-const char* const kNumberIds = R"(Return token ids of rows of numbers: (ids, offsets [M+1]).
-
-values: float64 [M, T]; digits: (int32 ids, int64 offsets [1111]); the rest int32 ids of the runs
-between digits; group: digits per unit, 1 or 3.)";
-
-py::tuple number_ids(const Floats& values, int decimals, const Ragged& digits, const Ints& first,
-                     const Ints& first_negative, const Ints& separator,
-                     const Ints& separator_negative, const Ints& dot, int group, int threads) {
-    require_between("decimals", decimals, 0, 12);
-    if (group != 1 && group != 3) refuse("group", "1 or 3");
-    const lineup::Rows view = rows("values", values);
-    const lineup::RaggedView runs = ragged("digits", digits);
-    if (runs.size() != 1110) refuse("digits offsets", "1111 entries");
-    const lineup::NumeralTable table{
-        .digit_ids = runs.ids,
-        .digit_offsets = runs.offsets,
-        .first = flat("first", first),
-        .first_negative = flat("first_negative", first_negative),
-        .separator = flat("separator", separator),
-        .separator_negative = flat("separator_negative", separator_negative),
-        .dot = flat("dot", dot),
-        .group = static_cast<std::size_t>(group),
-    };
-    lineup::RaggedIds out = without_gil(
-        [&] { return lineup::number_ids(view, decimals, table, threads, poll_signals); });
-    return py::make_tuple(owned(std::move(out.ids)), owned(std::move(out.offsets)));
-}
-
-const char* const kPromptTree = R"(Return a group's prompts as (ids, offsets, parent, questions).
-
-layout: 0 candidates first, 1 caption first; ids int32; labels, blocks: (ids, offsets [K+1]), block
-row 0 the target; captions: (ids, offsets [G+1]).)";
-
-py::tuple prompt_tree(int layout, const Ints& head, const Ints& middle, const Ints& tail,
-                      const Ragged& labels, const Ragged& blocks, const Ints& block_end,
-                      const Ragged& captions) {
-    require_between("layout", layout, 0, 1);
-    const lineup::PromptParts parts{
-        .head = flat("head", head),
-        .middle = flat("middle", middle),
-        .tail = flat("tail", tail),
-        .labels = ragged("labels", labels),
-        .blocks = ragged("blocks", blocks),
-        .block_end = flat("block_end", block_end),
-        .captions = ragged("captions", captions),
-    };
-    const std::size_t k = parts.labels.size();
-    if (k < 2) refuse("labels", "at least 2 candidates");
-    if (parts.blocks.size() != k) refuse("blocks", std::to_string(k) + " rows as in labels");
-    lineup::PromptTree tree =
-        without_gil([&] { return lineup::prompt_tree(lineup::Layout{layout}, parts); });
-    auto questions = owned(std::move(tree.questions));
-    return py::make_tuple(owned(std::move(tree.ids)), owned(std::move(tree.offsets)),
-                          owned(std::move(tree.parent)),
-                          questions.reshape({static_cast<py::ssize_t>(parts.captions.size()),
-                                             static_cast<py::ssize_t>(k)}));
+    return without_gil([&] { return lineup::longest_run(left, right, decimals, poll_signals); });
 }
 
 const char* const kNiceTicks = R"(Return the ticks of an axis: (positions float64 [m], texts).
@@ -241,19 +176,12 @@ py::dict build_info() {
 
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.doc() = "Native kernels of lineup_fast; call them through lineup_fast.kernels.";
-    m.def("features", &features, kFeatures, py::arg("series"), py::arg("threads") = 0);
+    m.def("features", &features, kFeatures, py::arg("series"), py::arg("threads") = 0,
+          py::arg("out").noconvert() = py::none());
     m.def("longest_run", &longest_run, kLongestRun, py::arg("a").noconvert(),
           py::arg("b").noconvert(), py::arg("decimals"));
     bind::add_neighbours(m);
-    m.def("format_numbers", &format_numbers, kFormatNumbers, py::arg("values").noconvert(),
-          py::arg("decimals"), py::arg("separator"));
-    m.def("number_ids", &number_ids, kNumberIds, py::arg("values").noconvert(), py::arg("decimals"),
-          py::arg("digits"), py::arg("first").noconvert(), py::arg("first_negative").noconvert(),
-          py::arg("separator").noconvert(), py::arg("separator_negative").noconvert(),
-          py::arg("dot").noconvert(), py::arg("group"), py::arg("threads") = 0);
-    m.def("prompt_tree", &prompt_tree, kPromptTree, py::arg("layout"), py::arg("head").noconvert(),
-          py::arg("middle").noconvert(), py::arg("tail").noconvert(), py::arg("labels"),
-          py::arg("blocks"), py::arg("block_end").noconvert(), py::arg("captions"));
+    bind::add_prompts(m);
     m.def("nice_ticks", &nice_ticks, kNiceTicks, py::arg("lo"), py::arg("hi"), py::arg("n"),
           py::arg("integer") = false);
     m.def("render_charts", &render_charts, kRenderCharts, py::arg("series"), py::arg("style"),

@@ -107,4 +107,7 @@ auto without_gil(Kernel&& kernel) {
 // The index of neighbours and its one-call form.
 void add_neighbours(py::module_& m);
 
+// Numbers as text and ids, prompt trees, whole prompts.
+void add_prompts(py::module_& m);
+
 }  // namespace bind

@@ -44,7 +44,7 @@ class Desks {
     struct Desk {
         explicit Desk(const ChartStyle& style) : canvas(style) {}
         Canvas canvas;
-        std::vector<std::uint8_t> pixels;  // for charts that are not kept
+        std::vector<std::uint8_t> strip;  // for rows that do not go straight to their place
     };
 
     std::unique_ptr<Desk> take(const ChartStyle& style) {
@@ -72,11 +72,12 @@ void for_charts(std::size_t n, const ChartStyle& style, int threads, const Poll&
     const std::size_t share = n / thread_count(n, 1, threads);
     const std::size_t grain = std::clamp<std::size_t>(share, 1, 16);
     Desks<Canvas> desks;
-    parallel_for(n, grain, threads, poll, [&](std::size_t begin, std::size_t end) {
+    const auto draw_each = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
         auto desk = desks.take(style);
-        for (std::size_t i = begin; i < end; ++i) draw(*desk, i);
+        for (std::size_t i = begin; i < end; ++i, pulse()) draw(*desk, i);
         desks.give_back(std::move(desk));
-    });
+    };
+    parallel_for(n, grain, threads, poll, draw_each);
 }
 
 template <class Draw>
@@ -117,18 +118,22 @@ void render_charts(std::span<const std::span<const double>> series, const ChartS
     }
     require_charts(series, style);
     for_charts(series.size(), style, threads, poll, [&](auto& desk, std::size_t i) {
-        desk.canvas.draw(series[i], out.data() + i * bytes);
+        desk.canvas.draw(series[i]);
+        desk.canvas.take_rows(0, style.height, out.data() + i * bytes);
     });
 }
 
-void draw_charts(std::span<const std::span<const double>> series, const ChartStyle& style,
-                 int threads, const Poll& poll,
-                 const std::function<void(std::size_t, const std::uint8_t*)>& use) {
+void draw_charts(std::span<const std::span<const double>> series, const ChartStyle& style, int n,
+                 int threads, const Poll& poll, const UseStrip& use) {
     require_charts(series, style);
+    const std::size_t stride = std::size_t{3} * static_cast<std::size_t>(style.width);
     for_charts(series.size(), style, threads, poll, [&](auto& desk, std::size_t i) {
-        desk.pixels.resize(chart_bytes(style));
-        desk.canvas.draw(series[i], desk.pixels.data());
-        use(i, desk.pixels.data());
+        desk.strip.resize(static_cast<std::size_t>(n) * stride);
+        desk.canvas.draw(series[i]);
+        for (int y = 0; y < style.height; y += n) {
+            desk.canvas.take_rows(y, std::min(style.height, y + n), desk.strip.data());
+            use(i, y, desk.strip.data());
+        }
     });
 }
 

@@ -18,7 +18,7 @@ struct Range {
 };
 
 // native: our own exact coverage, fast. cairo: everything by Cairo, slow. They agree within a few
-// levels of 255 where the line or its markers are, and exactly elsewhere.
+// levels of 255 where the line, its markers and texts are, and exactly elsewhere.
 enum class ChartEngine { native, cairo };
 
 // Below 400 x 200 pixels, texts and lines are drawn smaller.
@@ -45,10 +45,11 @@ inline constexpr int kMostChartSide = 8192;
 void render_charts(std::span<const std::span<const double>> series, const ChartStyle& style,
                    std::span<std::uint8_t> out, int threads = 0, const Poll& poll = {});
 
-// Draws the same charts one by one and calls use(i, its pixels) on the thread that drew chart i.
-void draw_charts(std::span<const std::span<const double>> series, const ChartStyle& style,
-                 int threads, const Poll& poll,
-                 const std::function<void(std::size_t, const std::uint8_t*)>& use);
+// Draws the same charts one by one, in strips of n rows (the last may be lower) from the top down,
+// and calls use(i, first row, the strip's pixels) on the thread that drew chart i.
+using UseStrip = std::function<void(std::size_t, int, const std::uint8_t*)>;
+void draw_charts(std::span<const std::span<const double>> series, const ChartStyle& style, int n,
+                 int threads, const Poll& poll, const UseStrip& use);
 
 // Bytes of one chart.
 std::size_t chart_bytes(const ChartStyle& style);

@@ -26,7 +26,7 @@ CairoCanvas::CairoCanvas(const ChartStyle& style)
     require_success(context_.get());
 }
 
-void CairoCanvas::draw(std::span<const double> values, std::uint8_t* out) {
+void CairoCanvas::draw(std::span<const double> values) {
     const Layout layout = chart_layout(style_, values, chart_x_ticks(values.size()));
     cairo_set_source_rgb(context_.get(), 1, 1, 1);
     cairo_paint(context_.get());
@@ -38,7 +38,7 @@ void CairoCanvas::draw(std::span<const double> values, std::uint8_t* out) {
         draw_text(context_.get(), label.text, label.x, label.y, sizes_.text, label.direction);
     }
     require_success(context_.get());
-    copy(out);
+    cairo_surface_flush(surface_.get());
 }
 
 void CairoCanvas::source(Color color) {
@@ -92,11 +92,10 @@ void CairoCanvas::fill_markers(const std::vector<Point>& points) {
     }
 }
 
-void CairoCanvas::copy(std::uint8_t* out) {
-    cairo_surface_flush(surface_.get());
+void CairoCanvas::take_rows(int begin, int end, std::uint8_t* out) {
     const unsigned char* data = cairo_image_surface_get_data(surface_.get());
     const int stride = cairo_image_surface_get_stride(surface_.get());
-    for (int row = 0; row < style_.height; ++row) {
+    for (int row = begin; row < end; ++row) {
         const unsigned char* line = data + static_cast<std::ptrdiff_t>(row) * stride;
         for (int column = 0; column < style_.width; ++column) {
             std::uint32_t rgb;  // 0x00RRGGBB in the machine's byte order

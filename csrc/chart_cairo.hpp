@@ -26,8 +26,11 @@ class CairoCanvas {
   public:
     explicit CairoCanvas(const ChartStyle& style);
 
-    // Draws a chart and copies the pixels to `out`, RGB rows from the top.
-    void draw(std::span<const double> values, std::uint8_t* out);
+    // Takes up a chart.
+    void draw(std::span<const double> values);
+
+    // Writes rows begin to end of the chart, RGB.
+    void take_rows(int begin, int end, std::uint8_t* out);
 
   private:
     void source(Color color);
@@ -35,7 +38,6 @@ class CairoCanvas {
     void draw_series(const Box& box, std::span<const double> values);
     void stroke_line(const Box& box, const std::vector<Point>& points);
     void fill_markers(const std::vector<Point>& points);
-    void copy(std::uint8_t* out);
 
     ChartStyle style_;
     const ChartSizes& sizes_;

@@ -6,8 +6,8 @@
 namespace lineup {
 namespace {
 
-constexpr ChartSizes kNormal{{5, 8, 3, 1.25}, 4, 4, 5, 2.0, 2.6, 6, 10, 8, 6, 6};
-constexpr ChartSizes kCompact{{3, 6, 2, 1.0}, 2, 2, 3, 1.4, 1.8, 1, 2, 1, 1, 4};
+constexpr ChartSizes kNormal{false, {5, 8, 3, 1.25}, 4, 4, 5, 2.0, 2.6, 6, 10, 8, 6, 6};
+constexpr ChartSizes kCompact{true, {3, 6, 2, 1.0}, 2, 2, 3, 1.4, 1.8, 1, 2, 1, 1, 4};
 constexpr int kXIntervals = 6;
 constexpr std::size_t kPointsPerPart = 4;
 constexpr std::size_t kSegmentsPerStroke = 12;

@@ -15,6 +15,7 @@ namespace lineup {
 
 // Pixel sizes of what is drawn.
 struct ChartSizes {
+    bool compact;
     TextSizes text;
     int tick;
     int gap;    // between tick and text, and between text and axis word

@@ -3,6 +3,7 @@
 #include <cairo.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <memory>
@@ -12,11 +13,13 @@
 #include <string_view>
 
 #include "chart_cairo.hpp"
+#include "cover.hpp"
+#include "glyphs.hpp"
 
 namespace lineup {
 namespace {
 
-// Coverage from a surface with one byte a pixel, cut down to what is not empty.
+// Coverage from a surface with one byte a pixel, cut down to what is not empty; whole groups wide.
 Mask trimmed(const unsigned char* data, int stride, int side, int origin) {
     const auto at = [&](int x, int y) { return data[std::ptrdiff_t{y} * stride + x]; };
     int left = side;
@@ -32,7 +35,8 @@ Mask trimmed(const unsigned char* data, int stride, int side, int origin) {
             bottom = y;
         }
     }
-    Mask mask{left - origin, top - origin, right - left + 1, bottom - top + 1, {}};
+    right = left + (right - left + 4) / 4 * 4 - 1;
+    Mask mask{left - origin, top - origin, right - left + 1, bottom - top + 1, 0, {}};
     for (int y = top; y <= bottom; ++y) {
         for (int x = left; x <= right; ++x) mask.cover.push_back(at(x, y));
     }
@@ -47,31 +51,27 @@ double height_at(const std::vector<Point>& edge, double x) {
     return a.y + (std::clamp(x, a.x, b.x) - a.x) / (b.x - a.x) * (b.y - a.y);
 }
 
-}  // namespace
-
-const Mask& GlyphMasks::at(char character, Direction direction) {
-    const auto [found, is_new] = masks_.try_emplace({character, direction});
-    if (!is_new) return found->second;
+Mask stroked(std::string_view text, Direction direction, const TextSizes& sizes) {
     constexpr int kSide = 48;
     constexpr int kOrigin = kSide / 2;
     const CairoSurface surface(cairo_image_surface_create(CAIRO_FORMAT_A8, kSide, kSide));
     const CairoContext context(cairo_create(surface.get()));
     cairo_set_line_cap(context.get(), CAIRO_LINE_CAP_ROUND);
     cairo_set_line_join(context.get(), CAIRO_LINE_JOIN_ROUND);
-    draw_text(context.get(), std::string_view(&character, 1), kOrigin, kOrigin, sizes_, direction);
+    draw_text(context.get(), text, kOrigin, kOrigin, sizes, direction);
     require_success(context.get());
     cairo_surface_flush(surface.get());
-    found->second = trimmed(cairo_image_surface_get_data(surface.get()),
-                            cairo_image_surface_get_stride(surface.get()), kSide, kOrigin);
-    return found->second;
+    return trimmed(cairo_image_surface_get_data(surface.get()),
+                   cairo_image_surface_get_stride(surface.get()), kSide, kOrigin);
 }
 
-MarkerMasks::MarkerMasks(double radius)
-    : masks_(std::size_t{kPhases} * kPhases), made_(masks_.size()) {
-    if (!(radius > 0 && radius < 2.9)) {
-        throw std::invalid_argument("radius: expected up to 2.9 pixels, got " +
-                                    std::to_string(radius));
-    }
+// A circle as Cairo flattens it: both edges from left to right, around the origin.
+struct Circle {
+    std::vector<Point> upper;
+    std::vector<Point> lower;
+};
+
+Circle flattened(double radius) {
     const CairoSurface surface(cairo_image_surface_create(CAIRO_FORMAT_A8, 1, 1));
     const CairoContext context(cairo_create(surface.get()));
     cairo_arc(context.get(), 0, 0, radius, 0, 2 * std::numbers::pi);
@@ -85,25 +85,19 @@ MarkerMasks::MarkerMasks(double radius)
     }
     const auto less = [](const Point& a, const Point& b) { return a.x < b.x; };
     const auto left = std::min_element(around.begin(), around.end(), less);
-    lower_.assign(around.begin(), left + 1);
-    std::reverse(lower_.begin(), lower_.end());
-    upper_.assign(left, around.end());
+    Circle circle;
+    circle.lower.assign(around.begin(), left + 1);
+    std::reverse(circle.lower.begin(), circle.lower.end());
+    circle.upper.assign(left, around.end());
+    return circle;
 }
 
-const MarkerMasks::Cover& MarkerMasks::at(int x_phase, int y_phase) {
-    const auto index = static_cast<std::size_t>(y_phase * kPhases + x_phase);
-    if (!made_[index]) {
-        make(kCentre + static_cast<double>(x_phase) / kPhases,
-             kCentre + static_cast<double>(y_phase) / kPhases, masks_[index]);
-        made_[index] = 1;
-    }
-    return masks_[index];
-}
-
-void MarkerMasks::make(double x, double y, Cover& mask) {
+// Coverage of the circle around (x, y).
+MarkerMasks::Rows covered(const Circle& circle, double x, double y, Cover& cover) {
+    constexpr int kSide = MarkerMasks::kSide;
     std::vector<double> cuts;  // where an edge bends or a column begins
-    for (const Point& point : upper_) cuts.push_back(point.x + x);
-    for (const Point& point : lower_) cuts.push_back(point.x + x);
+    for (const Point& point : circle.upper) cuts.push_back(point.x + x);
+    for (const Point& point : circle.lower) cuts.push_back(point.x + x);
     const auto [first, last] = std::minmax_element(cuts.begin(), cuts.end());
     const double begin = *first;
     const double end = *last;
@@ -111,24 +105,65 @@ void MarkerMasks::make(double x, double y, Cover& mask) {
         if (column > begin && column < end) cuts.push_back(column);
     }
     std::sort(cuts.begin(), cuts.end());
-    for (int block = 0; block < kSide; block += lineup::Cover::kColumns) {
+    MarkerMasks::Rows rows{};
+    for (int block = 0; block < kSide; block += Cover::kColumns) {
         for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
             const int column = static_cast<int>(std::floor(0.5 * (cuts[i] + cuts[i + 1]))) - block;
-            if (column < 0 || column >= lineup::Cover::kColumns || cuts[i] == cuts[i + 1]) continue;
+            if (column < 0 || column >= Cover::kColumns || cuts[i] == cuts[i + 1]) continue;
             const auto edge = [&](const std::vector<Point>& points, double at) {
                 return static_cast<float>(y + height_at(points, at - x));
             };
             const auto width = static_cast<float>(cuts[i + 1] - cuts[i]);
-            cover_.add(column, width, edge(upper_, cuts[i]), edge(upper_, cuts[i + 1]));
-            cover_.add(column, -width, edge(lower_, cuts[i]), edge(lower_, cuts[i + 1]));
+            cover.add(column, width, edge(circle.upper, cuts[i]), edge(circle.upper, cuts[i + 1]));
+            cover.add(column, -width, edge(circle.lower, cuts[i]), edge(circle.lower, cuts[i + 1]));
         }
-        cover_.flush([&](int row, Float4 coverage) {
-            for (int i = 0; i < lineup::Cover::kColumns; ++i) {
-                mask[static_cast<std::size_t>(row * kSide + block + i)] =
-                    static_cast<std::uint8_t>(std::clamp(coverage[i] * 255 + 0.5f, 0.0f, 255.0f));
+        cover.flush([&](int row, int n, std::uint32_t coverage) {
+            for (int i = row; i < row + n; ++i) {
+                rows[static_cast<std::size_t>(i)] |= MarkerMasks::Row{coverage} << (8 * block);
             }
         });
     }
+    return rows;
+}
+
+}  // namespace
+
+GlyphMasks::GlyphMasks(const TextSizes& sizes) {
+    for (const Glyph& glyph : lineup::glyphs()) {
+        const std::string_view text(&glyph.character, 1);
+        for (const Direction direction : {Direction::right, Direction::up}) {
+            Mask& mask = masks_[static_cast<std::size_t>(direction)]
+                               [static_cast<std::size_t>(glyph.character)];
+            mask = stroked(text, direction, sizes);
+            mask.advance = text_width(text, sizes) - 1 + sizes.spacing;
+        }
+    }
+}
+
+MarkerMasks::MarkerMasks(double radius) {
+    if (!(radius > 0 && radius < 2.9)) {
+        throw std::invalid_argument("radius: expected up to 2.9 pixels, got " +
+                                    std::to_string(radius));
+    }
+    const Circle circle = flattened(radius);
+    Cover cover(kSide);
+    for (std::size_t i = 0; i < masks_.size(); ++i) {
+        const double x = kCentre + static_cast<double>(i % kPhases) / kPhases;
+        const double y = kCentre + static_cast<double>(i / kPhases) / kPhases;
+        masks_[i] = covered(circle, x, y, cover);
+    }
+}
+
+const ChartMasks& chart_masks(const ChartSizes& sizes) {
+    // Whoever is first leaves them here, for good. No lock, which a fork could leave closed.
+    static std::array<std::atomic<const ChartMasks*>, 2> kept;
+    std::atomic<const ChartMasks*>& here = kept[sizes.compact ? 1 : 0];
+    if (const ChartMasks* masks = here.load(std::memory_order_acquire)) return *masks;
+    auto made = std::make_unique<const ChartMasks>(
+        ChartMasks{GlyphMasks(sizes.text), MarkerMasks(sizes.marker)});
+    const ChartMasks* other = nullptr;
+    if (!here.compare_exchange_strong(other, made.get(), std::memory_order_acq_rel)) return *other;
+    return *made.release();
 }
 
 }  // namespace lineup

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "chart_layout.hpp"
-#include "cover.hpp"
 
 namespace lineup {
 
@@ -18,45 +16,50 @@ struct Mask {
     int y = 0;
     int width = 0;
     int height = 0;
+    int advance = 0;  // from this character's pen to the next one's
     std::vector<std::uint8_t> cover;
 };
 
-// Masks of characters, each stroked by Cairo when it is first needed.
+// Masks of all characters, stroked by Cairo.
 class GlyphMasks {
   public:
-    explicit GlyphMasks(const TextSizes& sizes) : sizes_(sizes) {}
+    explicit GlyphMasks(const TextSizes& sizes);
 
-    const Mask& at(char character, Direction direction);
+    const Mask& at(char character, Direction direction) const {
+        return masks_[static_cast<std::size_t>(direction)][static_cast<std::size_t>(character)];
+    }
 
   private:
-    TextSizes sizes_;
-    std::map<std::pair<char, Direction>, Mask> masks_;
+    std::array<std::array<Mask, 128>, 2> masks_;
 };
 
-// Masks of a dot at the kPhases x kPhases positions of its centre within a pixel, each made when it
-// is first needed.
+// Masks of a dot at the kPhases x kPhases positions of its centre within a pixel.
 class MarkerMasks {
   public:
     static constexpr int kPhaseBits = 4;
     static constexpr int kPhases = 1 << kPhaseBits;
     static constexpr int kSide = 8;    // pixels
     static constexpr int kCentre = 4;  // pixel that the centre lies in
-    using Cover = std::array<std::uint8_t, std::size_t{kSide} * kSide>;
+    using Row = std::uint64_t;         // coverage of kSide pixels, the left one the lowest byte
+    using Rows = std::array<Row, kSide>;
 
     // Throws std::invalid_argument if a dot of that radius does not fit.
     explicit MarkerMasks(double radius);
 
-    const Cover& at(int x_phase, int y_phase);
+    const Rows& at(int x_phase, int y_phase) const {
+        return masks_[static_cast<std::size_t>(y_phase * kPhases + x_phase)];
+    }
 
   private:
-    void make(double x, double y, Cover& mask);
-
-    // The circle as Cairo flattens it: both edges from left to right, around the origin.
-    std::vector<Point> upper_;
-    std::vector<Point> lower_;
-    lineup::Cover cover_{kSide};
-    std::vector<Cover> masks_;
-    std::vector<char> made_;
+    std::array<Rows, std::size_t{kPhases} * kPhases> masks_{};
 };
+
+struct ChartMasks {
+    GlyphMasks glyphs;
+    MarkerMasks markers;
+};
+
+// The masks for one of the two sizes, made when they are first asked for and kept.
+const ChartMasks& chart_masks(const ChartSizes& sizes);
 
 }  // namespace lineup

@@ -1,5 +1,5 @@
-// The engine "native": characters from masks that Cairo made, everything else by our own exact
-// coverage, straight into the caller's pixels.
+// The engine "native": characters and dots from masks, the line by our own exact coverage, laid on
+// the ground row by row.
 #pragma once
 
 #include <cstddef>
@@ -8,41 +8,42 @@
 #include <span>
 #include <vector>
 
+#include "chart_ground.hpp"
 #include "chart_layout.hpp"
 #include "chart_masks.hpp"
 #include "ink.hpp"
+#include "ink_layer.hpp"
 #include "stroke.hpp"
 
 namespace lineup {
 
-// What charts of one style share: masks and ticks, made when they are first needed.
+// What charts of one style share.
 class NativeCanvas {
   public:
     explicit NativeCanvas(const ChartStyle& style);
 
-    // Draws a chart to `out`, RGB rows from the top.
-    void draw(std::span<const double> values, std::uint8_t* out);
+    // Takes up a chart.
+    void draw(std::span<const double> values);
+
+    // Writes rows begin to end of the chart, RGB. Every row once, from the top down.
+    void take_rows(int begin, int end, std::uint8_t* out);
 
   private:
-    std::uint8_t* pixel(int x, int y) { return out_ + 3 * (std::ptrdiff_t{y} * style_.width + x); }
-    void fill(const std::vector<Rectangle>& rectangles, const Ink& ink);
-    void draw_series(const Box& box, std::span<const double> values);
-    void stroke_line(const Box& box, const std::vector<Point>& points);
-    void draw_marker(const Box& box, Point point);
-    void draw_label(const Label& label);
+    void stroke_line(const std::vector<Point>& points, bool dots);
+    void add_marker(Point point);
+    void write_label(const Label& label, int begin, int end, std::uint8_t* out) const;
 
     ChartStyle style_;
     const ChartSizes& sizes_;
+    const ChartMasks& masks_;
     Ink ink_{kInk};
-    Ink grid_{kGrid};
-    Ink frame_{kFrame};
     Ink text_{kText};
-    GlyphMasks glyphs_;
-    MarkerMasks markers_;
+    ChartGround ground_;
+    InkLayer layer_;
     Stroker stroker_;
     std::vector<Point> chunk_;
     std::map<std::size_t, Ticks> x_ticks_;  // by the length of the series
-    std::uint8_t* out_ = nullptr;
+    Layout layout_{};
 };
 
 }  // namespace lineup

@@ -7,11 +7,9 @@
 #include <cstring>
 #include <vector>
 
-namespace lineup {
+#include "float4.hpp"
 
-// Four numbers side by side; the compiler takes the vectors that the machine has.
-typedef float Float4 __attribute__((vector_size(16)));
-typedef int Int4 __attribute__((vector_size(16)));
+namespace lineup {
 
 // The space between an upper and a lower edge in kColumns neighbouring pixel columns. Coverage is
 // kept as first and second differences down the columns, so that a straight piece of an edge costs
@@ -46,20 +44,80 @@ class Cover {
         }
     }
 
-    // Calls row(y, coverage of the four columns, 0 to 1 up to rounding) from the top down for the
-    // rows that were touched, and starts anew.
-    template <class Row>
-    void flush(Row&& row) {
+    // Adds what lies below an edge through y[0] to y[4], each `width` of the column apart.
+    void add_steps(int column, float width, const float* y) {
+        const Float4 from = load4(y);
+        const Float4 to = load4(y + 1);
+        const Float4 lo = least(from, to);
+        const Float4 hi = most(from, to);
+        const Float4 steep = hi - lo;
+        for (int i = 0; i < 4; ++i) {
+            if (steep[i] > 1 || !(lo[i] >= 0 && hi[i] <= limit_)) {
+                for (i = 0; i < 4; ++i) add(column, width, lo[i], hi[i]);
+                return;
+            }
+        }
+        for (int i = 0; i < 4; ++i) {
+            lowest_ = std::min(lowest_, lo[i]);
+            highest_ = std::max(highest_, hi[i]);
+        }
+        add_flat(Float4{} + width, lo, hi, Int4{} + column);
+    }
+
+    // Adds (sign 1) or takes away (-1) what lies below the part from (x0, y0) to (x1, y1) of a line
+    // with that slope, x0 < x1 counted from the first of the columns: all at once, what is outside
+    // them cut off.
+    void add_line(float sign, float x0, float y0, float x1, float y1, float slope) {
+        const Float4 begin = least(most(Float4{0, 1, 2, 3}, Float4{} + x0), Float4{} + x1);
+        const Float4 end = least(most(Float4{1, 2, 3, 4}, Float4{} + x0), Float4{} + x1);
+        const Float4 bottom = Float4{} + std::min(y0, y1);
+        const Float4 top = Float4{} + std::max(y0, y1);
+        const Float4 from = least(most((begin - x0) * slope + y0, bottom), top);
+        const Float4 to = least(most((end - x0) * slope + y0, bottom), top);
+        const Float4 lo = least(from, to);
+        const Float4 hi = most(from, to);
+        lowest_ = std::min(lowest_, bottom[0]);
+        highest_ = std::max(highest_, top[0]);
+        if (bottom[0] < 0 || top[0] > limit_) {
+            const Float4 width = (end - begin) * sign;
+            for (int i = 0; i < kColumns; ++i) cut(i, width[i], lo[i], hi[i]);
+        } else if (std::abs(slope) <= 1) {
+            add_flat((end - begin) * sign, lo, hi, Int4{0, 1, 2, 3});
+        } else {
+            const float change = sign / std::abs(slope);
+            add_bends(change, lo);
+            add_bends(-change, hi);
+        }
+    }
+
+    // Calls paint(y, n, coverage of the four columns as bytes) from the top down for the rows that
+    // were touched, n of the same coverage at a time, and starts anew.
+    template <class Paint>
+    void flush(Paint&& paint) {
         const int from = static_cast<int>(std::clamp(lowest_, 0.0f, limit_));
         const int to = static_cast<int>(std::clamp(highest_, -1.0f, limit_ - 0.5f));
         float* first = first_.data() + from * kColumns;
         float* second = second_.data() + from * kColumns;
         Float4 slope{};
         Float4 sum{};
-        for (int y = from; y <= to; ++y, first += kColumns, second += kColumns) {
+        for (int y = from; y <= to;) {
             slope += take(second);
             sum += take(first) + slope;
-            row(y, sum);
+            const std::uint32_t bytes = levels(sum);
+            int n = 1;
+            first += kColumns;
+            second += kColumns;
+            if ((bytes == 0 || bytes == ~0U) && is_level(slope)) {
+                // Far from edges nothing changes for many rows.
+                while (y + n + kSteadyRows <= to + 1 && is_steady(first, second)) {
+                    n += kSteadyRows;
+                    first += kSteadyRows * kColumns;
+                    second += kSteadyRows * kColumns;
+                }
+                sum += slope * static_cast<float>(n - 1);
+            }
+            paint(y, n, bytes);
+            y += n;
         }
         // Edges reach up to three rows farther; the last rows of the arrays are there for that.
         const int beyond = std::min(std::max(to + 1, from) + 3, rows_ + 4);
@@ -74,10 +132,28 @@ class Cover {
     }
 
   private:
+    static constexpr int kSteadyRows = 4;
+    static constexpr float kFlat = 1e-6f;  // a height that makes no difference
+
+    // Whether the coverage stays the same within a fraction of a level until the slope changes.
+    static bool is_level(Float4 slope) { return !any((slope > 1e-5f) | (slope < -1e-5f)); }
+
+    // Whether nothing changes in the next kSteadyRows rows.
+    static bool is_steady(const float* first, const float* second) {
+        Int4 bits{};
+        for (int i = 0; i < kSteadyRows * kColumns; i += kColumns) {
+            Int4 one;
+            Int4 two;
+            std::memcpy(&one, first + i, sizeof one);
+            std::memcpy(&two, second + i, sizeof two);
+            bits |= one | two;
+        }
+        return !any(bits);
+    }
+
     // Reads four numbers and leaves zeros.
     static Float4 take(float* at) {
-        Float4 values;
-        std::memcpy(&values, at, sizeof values);
+        const Float4 values = load4(at);
         const Float4 zeros{};
         std::memcpy(at, &zeros, sizeof zeros);
         return values;
@@ -105,23 +181,52 @@ class Cover {
         const float start = lo - static_cast<float>(row);
         const float stop = hi - static_cast<float>(row);
         float* first = first_.data() + row * kColumns + column;
-        if (stop <= 1) {
+        const float height = stop - start;
+        if (height <= 1) {
             const float mean = 0.5f * (start + stop);
-            first[0] += width * (1 - mean);
-            first[kColumns] += width * mean;
-        } else if (stop <= 2) {
-            const float inside = 1 - start;
-            const float beyond = stop - 1;
-            const float half = 0.5f * width / (stop - start);
-            const float one = half * inside * inside;  // covered of this row
-            const float two = half * beyond * beyond;  // not covered of the next
-            first[0] += one;
-            first[kColumns] += width - one - two;
-            first[2 * kColumns] += two;
+            const float beyond = std::max(stop - 1, 0.0f);
+            const float two = 0.5f * beyond * beyond / std::max(height, kFlat);
+            first[0] += width * (1 - mean + two);
+            first[kColumns] += width * (mean - 2 * two);
+            first[2 * kColumns] += width * two;
         } else {
             const float slope = width / (hi - lo);
             bend(column, slope, lo);
             bend(column, -slope, hi);
+        }
+    }
+
+    // What below() does for four pieces that rise by a row at most.
+    void add_flat(Float4 width, Float4 lo, Float4 hi, Int4 columns) {
+        const Int4 rows = __builtin_convertvector(lo, Int4);
+        const Float4 start = lo - __builtin_convertvector(rows, Float4);
+        const Float4 height = hi - lo;
+        const Float4 stop = start + height;
+        const Float4 mean = (start + stop) * 0.5f;
+        const Float4 beyond = most(stop - 1.0f, Float4{});
+        const Float4 two = beyond * beyond * 0.5f / most(height, Float4{} + kFlat);
+        scatter(first_.data(), rows * kColumns + columns, width * (1.0f - mean + two),
+                width * (mean - two * 2.0f), width * two);
+    }
+
+    // What bend() does, in all columns.
+    void add_bends(float slope, Float4 y) {
+        const Int4 rows = __builtin_convertvector(y, Int4);
+        const Float4 after = y - __builtin_convertvector(rows, Float4);
+        const Float4 before = 1.0f - after;
+        const Float4 one = before * before * 0.5f;
+        const Float4 three = after * after * 0.5f;
+        scatter(second_.data(), rows * kColumns + Int4{0, 1, 2, 3}, one * slope,
+                (1.0f - one - three) * slope, three * slope);
+    }
+
+    // Adds to each of four places and to what is one and two rows below it.
+    static void scatter(float* to, Int4 places, Float4 a, Float4 b, Float4 c) {
+        for (int i = 0; i < 4; ++i) {
+            float* at = to + places[i];
+            at[0] += a[i];
+            at[kColumns] += b[i];
+            at[2 * kColumns] += c[i];
         }
     }
 

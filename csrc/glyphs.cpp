@@ -50,6 +50,10 @@ constexpr std::array kGlyphs = {
 
 }  // namespace
 
+std::span<const Glyph> glyphs() {
+    return kGlyphs;
+}
+
 const Glyph& glyph(char character) {
     for (const Glyph& candidate : kGlyphs) {
         if (candidate.character == character) return candidate;

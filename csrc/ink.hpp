@@ -26,10 +26,9 @@ class Ink {
     void blend(std::uint8_t* pixels, const std::uint8_t* cover, int n) const {
         int i = 0;
         for (; i + 4 <= n; i += 4) {
-            std::uint32_t all;
-            std::memcpy(&all, cover + i, sizeof all);
-            if (all != 0)
-                blend4(pixels + 3 * i, {cover[i], cover[i + 1], cover[i + 2], cover[i + 3]});
+            std::uint32_t four;
+            std::memcpy(&four, cover + i, sizeof four);
+            if (four != 0) blend4(pixels + 3 * i, four);
         }
         for (; i < n; ++i) {
             std::uint8_t* pixel = pixels + 3 * i;
@@ -42,20 +41,22 @@ class Ink {
         }
     }
 
-    // Four pixels, 12 bytes, at once.
-    void blend4(std::uint8_t* pixels, std::array<std::uint32_t, 4> cover) const {
+    // Four pixels, 12 bytes, at once; the lowest byte of `cover` is that of the first pixel.
+    void blend4(std::uint8_t* pixels, std::uint32_t cover) const {
+        if (cover == ~0U) return fill4(pixels);
         std::uint64_t head;
         std::uint32_t tail;
         std::memcpy(&head, pixels, sizeof head);
         std::memcpy(&tail, pixels + 8, sizeof tail);
         std::array<std::uint32_t, 4> mixed;
         if (head == ~std::uint64_t{0} && tail == ~std::uint32_t{0}) {
-            for (std::size_t i = 0; i < 4; ++i) mixed[i] = over_white_[cover[i]];
+            for (std::size_t i = 0; i < 4; ++i) mixed[i] = over_white_[cover >> (8 * i) & 255];
         } else {
-            mixed[0] = mix(static_cast<std::uint32_t>(head) & kWhite, cover[0]);
-            mixed[1] = mix(static_cast<std::uint32_t>(head >> 24) & kWhite, cover[1]);
-            mixed[2] = mix(static_cast<std::uint32_t>(head >> 48) | (tail & 255) << 16, cover[2]);
-            mixed[3] = mix(tail >> 8, cover[3]);
+            mixed[0] = mix(static_cast<std::uint32_t>(head) & kWhite, cover & 255);
+            mixed[1] = mix(static_cast<std::uint32_t>(head >> 24) & kWhite, cover >> 8 & 255);
+            mixed[2] =
+                mix(static_cast<std::uint32_t>(head >> 48) | (tail & 255) << 16, cover >> 16 & 255);
+            mixed[3] = mix(tail >> 8, cover >> 24);
         }
         head =
             std::uint64_t{mixed[0]} | std::uint64_t{mixed[1]} << 24 | std::uint64_t{mixed[2]} << 48;
@@ -65,18 +66,20 @@ class Ink {
     }
 
     void fill(std::uint8_t* pixels, int n) const {
-        const std::uint64_t head =
-            std::uint64_t{full_} | std::uint64_t{full_} << 24 | std::uint64_t{full_} << 48;
-        const std::uint32_t tail = full_ >> 16 | full_ << 8;
-        for (; n >= 4; n -= 4, pixels += 12) {
-            std::memcpy(pixels, &head, sizeof head);
-            std::memcpy(pixels + 8, &tail, sizeof tail);
-        }
+        for (; n >= 4; n -= 4, pixels += 12) fill4(pixels);
         for (; n > 0; --n, pixels += 3) std::memcpy(pixels, &full_, 3);
     }
 
   private:
     static constexpr std::uint32_t kWhite = 0xFFFFFF;
+
+    void fill4(std::uint8_t* pixels) const {
+        const std::uint64_t head =
+            std::uint64_t{full_} | std::uint64_t{full_} << 24 | std::uint64_t{full_} << 48;
+        const std::uint32_t tail = full_ >> 16 | full_ << 8;
+        std::memcpy(pixels, &head, sizeof head);
+        std::memcpy(pixels + 8, &tail, sizeof tail);
+    }
 
     // Every channel times a / 255, rounded.
     static std::uint32_t scaled(std::uint32_t color, std::uint32_t a) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "isa.hpp"
 
@@ -25,22 +26,27 @@ inline constexpr std::size_t kSums = 16;
 template <class V>
 using Sums = std::array<V, kSums / kLanesOf<V>>;
 
+// Calls step(0), …, step(n - 1) without a loop: arrays of vectors stay in registers only where
+// every index is a constant.
+template <std::size_t n, class Step>
+[[gnu::always_inline]] inline void unrolled(const Step& step) {
+    const auto each = [&]<std::size_t... at>(std::index_sequence<at...>)
+        __attribute__((always_inline)) {
+        (step(at), ...);
+    };
+    each(std::make_index_sequence<n>{});
+}
+
+// One vector at a time: compilers copy an array of them through memory, in narrower pieces.
 template <class V>
-[[gnu::always_inline]] inline void load(const double* from, Sums<V>& to) {
+[[gnu::always_inline]] inline void load(const double* from, V& to) {
     std::memcpy(&to, from, sizeof to);
 }
 
 template <class V>
-[[gnu::always_inline]] inline void fill(double value, Sums<V>& to) {
-    for (V& lanes : to) lanes = V{} + value;
-}
-
-template <class V>
-[[gnu::always_inline]] inline void keep_extremes(const Sums<V>& x, Sums<V>& low, Sums<V>& high) {
-    for (std::size_t v = 0; v < x.size(); ++v) {
-        low[v] = x[v] < low[v] ? x[v] : low[v];
-        high[v] = x[v] > high[v] ? x[v] : high[v];
-    }
+[[gnu::always_inline]] inline void keep_extremes(const V& x, V& low, V& high) {
+    low = x < low ? x : low;
+    high = x > high ? x : high;
 }
 
 template <class V>
@@ -50,29 +56,45 @@ template <class V>
     return out;
 }
 
-template <class V>
-[[gnu::always_inline]] inline double total(const Sums<V>& sums) {
-    std::array<double, kSums> parts = unpacked<V>(sums);
-    for (std::size_t half = kSums / 2; half > 0; half /= 2) {
-        for (std::size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
+// Combines the first n parts into the first one, halves with halves.
+template <std::size_t n, class Parts, class Combine>
+[[gnu::always_inline]] inline void halved(Parts& parts, const Combine& with) {
+    if constexpr (n > 1) {
+        const auto pair = [&](std::size_t i) __attribute__((always_inline)) {
+            with(parts[i], parts[i + n / 2]);
+        };
+        unrolled<n / 2>(pair);
+        halved<n / 2>(parts, with);
     }
-    return parts[0];
+}
+
+// All 16 parts combined: whole vectors first, in place, then the lanes of the one that is left.
+// The order is the same whatever the vector.
+template <class V, class Combine>
+[[gnu::always_inline]] inline double folded(Sums<V>& sums, const Combine& with) {
+    halved<kSums / kLanesOf<V>>(sums, with);
+    std::array<double, kLanesOf<V>> lanes;
+    std::memcpy(&lanes, &sums[0], sizeof lanes);
+    halved<kLanesOf<V>>(lanes, with);
+    return lanes[0];
 }
 
 template <class V>
-[[gnu::always_inline]] inline double least(const Sums<V>& low) {
-    const std::array<double, kSums> parts = unpacked<V>(low);
-    double out = parts[0];
-    for (const double part : parts) out = part < out ? part : out;
-    return out;
+[[gnu::always_inline]] inline double total(Sums<V>& sums) {
+    return folded<V>(
+        sums, [](auto& a, const auto& b) __attribute__((always_inline)) { a += b; });
 }
 
 template <class V>
-[[gnu::always_inline]] inline double greatest(const Sums<V>& high) {
-    const std::array<double, kSums> parts = unpacked<V>(high);
-    double out = parts[0];
-    for (const double part : parts) out = part > out ? part : out;
-    return out;
+[[gnu::always_inline]] inline double least(Sums<V>& low) {
+    return folded<V>(
+        low, [](auto& a, const auto& b) __attribute__((always_inline)) { a = b < a ? b : a; });
+}
+
+template <class V>
+[[gnu::always_inline]] inline double greatest(Sums<V>& high) {
+    return folded<V>(
+        high, [](auto& a, const auto& b) __attribute__((always_inline)) { a = b > a ? b : a; });
 }
 
 }  // namespace lineup

@@ -167,7 +167,7 @@ void NeighbourIndex::search(std::size_t k, std::span<std::int32_t> out, int thre
     const std::size_t kept = std::min(k, size());
     std::fill(out.begin(), out.end(), -1);
     for (const BoxTree::Part& part : tree_.parts) {
-        parallel_for(part.leaves, 16, threads, poll, [&](std::size_t begin, std::size_t end) {
+        const auto search_leaves = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
             Asker asker(*this);
             TreeSearch tree_search(tree_, members_.z, kept, isa);
             for (std::size_t leaf = begin; leaf < end; ++leaf) {
@@ -182,9 +182,11 @@ void NeighbourIndex::search(std::size_t k, std::span<std::int32_t> out, int thre
                     query.low = tree_.place[slot] - reach_;
                     query.span = 2 * reach_;
                     tree_search.find(query, out.data() + id * k);
+                    pulse();
                 }
             }
-        });
+        };
+        parallel_for(part.leaves, 16, threads, poll, search_leaves);
     }
 }
 
@@ -194,10 +196,10 @@ void NeighbourIndex::query(const PlacedSeries& asked, std::size_t k, std::span<s
     require_values("series", asked.series);
     const std::size_t kept = std::min(k, size());
     std::fill(out.begin(), out.end(), -1);
-    parallel_for(asked.series.n, kRows, threads, poll, [&](std::size_t begin, std::size_t end) {
+    const auto query_rows = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
         Asker asker(*this);
         TreeSearch tree_search(tree_, members_.z, kept, isa);
-        for (std::size_t i = begin; i < end; ++i) {
+        for (std::size_t i = begin; i < end; ++i, pulse()) {
             const BoxTree::Part* part = tree_.part(asked.group[i]);
             if (!part) continue;
             asker.load(asked.series.row(i));
@@ -210,7 +212,8 @@ void NeighbourIndex::query(const PlacedSeries& asked, std::size_t k, std::span<s
             tree_search.enter(*part, query.point, query.point);
             tree_search.find(query, out.data() + i * k);
         }
-    });
+    };
+    parallel_for(asked.series.n, kRows, threads, poll, query_rows);
 }
 
 // Whether two members overlap too much, as far as their places tell.
@@ -231,9 +234,9 @@ void NeighbourIndex::admissible(std::span<const std::int32_t> pool, std::size_t 
         throw std::invalid_argument("pool: expected -1 to " + std::to_string(n - 1) + ", got " +
                                     std::to_string(*bad));
     }
-    parallel_for(size(), kRows, threads, poll, [&](std::size_t begin, std::size_t end) {
+    const auto judge = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
         Asker asker(*this);
-        for (std::size_t i = begin; i < end; ++i) {
+        for (std::size_t i = begin; i < end; ++i, pulse()) {
             asker.load(i);
             for (std::size_t at = i * k; at < (i + 1) * k; ++at) {
                 const auto j = static_cast<std::size_t>(std::max(pool[at], 0));
@@ -241,7 +244,8 @@ void NeighbourIndex::admissible(std::span<const std::int32_t> pool, std::size_t 
                           !too_close(i, j) && asker.admits(pool[at]);
             }
         }
-    });
+    };
+    parallel_for(size(), kRows, threads, poll, judge);
 }
 
 }  // namespace lineup

@@ -1,87 +1,83 @@
 #include "numerals.hpp"
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 
 namespace lineup {
 namespace {
 
-// Sign, 151 digits of kMaxMagnitude, dot, 12 decimals, with room to spare.
-using Buffer = std::array<char, 192>;
+constexpr std::size_t kSerialValues = 1 << 15;  // below this a thread costs more than it saves
 
-std::string_view format_number(double value, int decimals, Buffer& buffer) {
-    const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                                            std::chars_format::fixed, decimals);
-    (void)error;  // the buffer fits every value that require_values lets through
-    return {buffer.data(), static_cast<std::size_t>(end - buffer.data())};
+std::vector<std::int32_t> copy(std::span<const std::int32_t> ids) {
+    return {ids.begin(), ids.end()};
 }
 
-void append(std::vector<std::int32_t>& ids, std::span<const std::int32_t> run) {
-    ids.insert(ids.end(), run.begin(), run.end());
-}
-
-void append_digits(std::vector<std::int32_t>& ids, std::string_view digits,
-                   const NumeralTable& table) {
-    constexpr std::size_t kFirstOfLength[] = {0, 0, 10, 110};
-    for (std::size_t at = 0; at < digits.size(); at += table.group) {
-        const std::string_view unit = digits.substr(at, table.group);
-        std::size_t number = 0;
-        for (const char digit : unit) number = number * 10 + static_cast<std::size_t>(digit - '0');
-        const std::size_t index = kFirstOfLength[unit.size()] + number;
-        const auto begin = static_cast<std::size_t>(table.digit_offsets[index]);
-        const auto end = static_cast<std::size_t>(table.digit_offsets[index + 1]);
-        append(ids, table.digit_ids.subspan(begin, end - begin));
+// Every digit run as characters.
+NumeralWriter<char> text_writer() {
+    std::vector<char> digits;
+    std::vector<std::int64_t> offsets{0};
+    for (std::size_t width = 1, count = 10; width <= 3; ++width, count *= 10) {
+        for (std::size_t n = 0; n < count; ++n) {
+            for (std::size_t power = count / 10; power > 0; power /= 10) {
+                digits.push_back(static_cast<char>('0' + n / power % 10));
+            }
+            offsets.push_back(static_cast<std::int64_t>(digits.size()));
+        }
     }
-}
-
-void append_row(std::vector<std::int32_t>& ids, std::span<const double> row, int decimals,
-                const NumeralTable& table) {
-    Buffer buffer;
-    for (std::size_t t = 0; t < row.size(); ++t) {
-        std::string_view text = format_number(row[t], decimals, buffer);
-        const bool negative = text.front() == '-';
-        if (negative) text.remove_prefix(1);
-        append(ids, t == 0 ? (negative ? table.first_negative : table.first)
-                           : (negative ? table.separator_negative : table.separator));
-        const std::size_t dot = text.find('.');
-        append_digits(ids, text.substr(0, dot), table);
-        if (dot == std::string_view::npos) continue;
-        append(ids, table.dot);
-        append_digits(ids, text.substr(dot + 1), table);
-    }
+    return {digits, offsets, std::string_view("."), 3};
 }
 
 }  // namespace
 
-std::string format_numbers(std::span<const double> values, int decimals,
-                           std::string_view separator) {
+std::string format_numbers(std::span<const double> values, int decimals, std::string_view separator,
+                           Isa isa) {
+    static const NumeralWriter<char> writer = text_writer();
     require_values("values", values);
-    Buffer buffer;
-    std::string text;
-    for (std::size_t t = 0; t < values.size(); ++t) {
-        if (t > 0) text += separator;
-        text += format_number(values[t], decimals, buffer);
-    }
-    return text;
+    const std::string negative = std::string(separator) + '-';
+    const Openings<char> openings{.first = {},
+                                  .first_negative = std::string_view("-"),
+                                  .separator = separator,
+                                  .separator_negative = negative};
+    Units<char> text;
+    writer.row(values, decimals, openings, text, isa);
+    return {text.view().data(), text.size()};
 }
 
-RaggedIds number_ids(const Rows& values, int decimals, const NumeralTable& table, int threads,
-                     const Poll& poll) {
+Numerals::Numerals(const NumeralTable& table)
+    : writer_(table.digit_ids, table.digit_offsets, table.dot, table.group),
+      first_(copy(table.openings.first)),
+      first_negative_(copy(table.openings.first_negative)),
+      separator_(copy(table.openings.separator)),
+      separator_negative_(copy(table.openings.separator_negative)) {}
+
+void Numerals::append(std::span<const double> values, int decimals, RaggedIds& out, Isa isa) const {
+    const Openings<std::int32_t> openings{first_, first_negative_, separator_, separator_negative_};
+    writer_.row(values, decimals, openings, out.ids, isa);
+    out.offsets.push_back(static_cast<std::int64_t>(out.ids.size()));
+}
+
+RaggedIds Numerals::ids(const Rows& values, std::span<const std::int32_t> decimals, int threads,
+                        const Poll& poll, Isa isa) const {
     require_values("values", values);
-    std::vector<std::vector<std::int32_t>> rows(values.n);
-    parallel_for(values.n, 64, threads, poll, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i) {
-            append_row(rows[i], values.row(i), decimals, table);
+    const bool serial = threads == 1 || values.n * values.steps <= kSerialValues;
+    const std::size_t grain = std::max<std::size_t>(1, 4096 / values.steps);
+    const std::size_t per_part = serial ? values.n : grain;
+    std::vector<RaggedIds> parts((values.n + per_part - 1) / per_part);
+    parallel_for(values.n, grain, serial ? 1 : threads, poll,
+                 [&](std::size_t begin, std::size_t end) {
+                     RaggedIds& part = parts[begin / per_part];
+                     for (std::size_t i = begin; i < end; ++i) {
+                         append(values.row(i), decimals[i], part, isa);
+                     }
+                 });
+    RaggedIds& out = parts.front();
+    for (std::size_t p = 1; p < parts.size(); ++p) {
+        const std::int64_t base = out.offsets.back();
+        out.ids.append(parts[p].ids.view());
+        for (std::size_t i = 1; i < parts[p].offsets.size(); ++i) {
+            out.offsets.push_back(base + parts[p].offsets[i]);
         }
-    });
-    RaggedIds out;
-    out.offsets.push_back(0);
-    for (const auto& row : rows) {
-        append(out.ids, row);
-        out.offsets.push_back(static_cast<std::int64_t>(out.ids.size()));
     }
-    return out;
+    return std::move(out);
 }
 
 }  // namespace lineup

@@ -27,7 +27,8 @@ std::uint64_t mixed(double value) {
 
 }  // namespace
 
-std::size_t longest_run(std::span<const double> a, std::span<const double> b, int decimals) {
+std::size_t longest_run(std::span<const double> a, std::span<const double> b, int decimals,
+                        const Poll& poll) {
     require_values("a", a);
     require_values("b", b);
     const double scale = decimal_scale(decimals);
@@ -35,7 +36,9 @@ std::size_t longest_run(std::span<const double> a, std::span<const double> b, in
     const std::vector<double> right = rounded_copy(b, scale);
     std::vector<std::size_t> ending(right.size() + 1, 0);  // [j + 1]: run that ends at (i, j)
     std::size_t best = 0;
+    Pulse pulse(poll);
     for (const double value : left) {
+        pulse();
         for (std::size_t j = right.size(); j > 0; --j) {  // downwards: [j - 1] is still of i - 1
             ending[j] = right[j - 1] == value ? ending[j - 1] + 1 : 0;
             best = std::max(best, ending[j]);

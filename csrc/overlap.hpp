@@ -14,7 +14,8 @@ namespace lineup {
 
 // Length of the longest contiguous run of equal values, rounded to `decimals`, at any relative
 // offset. Throws std::invalid_argument on NaN, infinities and magnitudes above kMaxMagnitude.
-std::size_t longest_run(std::span<const double> a, std::span<const double> b, int decimals);
+std::size_t longest_run(std::span<const double> a, std::span<const double> b, int decimals,
+                        const Poll& poll = {});
 
 // The fingerprint of every stretch of max_run + 1 rounded values (a gram) of every row. Two rows
 // share a run longer than max_run exactly when they share a gram; equal fingerprints are always

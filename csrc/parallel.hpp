@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace lineup {
@@ -17,6 +18,30 @@ namespace lineup {
 // Called on the calling thread about every 100 ms during long loops; may throw to stop them.
 // An empty one is never called.
 using Poll = std::function<void()>;
+
+// What a loop calls at every item that may take a while: polls, and ends with the other threads.
+class Pulse {
+  public:
+    explicit Pulse(const Poll& poll) : poll_(&poll) {}
+    Pulse(const Poll* poll, const std::atomic<bool>& stop) : poll_(poll), stop_(&stop) {}
+
+    void operator()() {
+        if (stop_ && stop_->load(std::memory_order_relaxed)) throw Stopped{};
+        if (!poll_ || !*poll_) return;
+        const auto now = Clock::now();
+        if (now - polled_ < std::chrono::milliseconds(100)) return;
+        (*poll_)();
+        polled_ = now;
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    struct Stopped {};  // another thread has thrown already
+
+    const Poll* poll_;
+    const std::atomic<bool>* stop_ = nullptr;
+    Clock::time_point polled_ = Clock::now();
+};
 
 // Threads a loop over n items uses: `threads` (0: all cores), never more than one per chunk.
 inline std::size_t thread_count(std::size_t n, std::size_t grain, int threads) {
@@ -27,8 +52,9 @@ inline std::size_t thread_count(std::size_t n, std::size_t grain, int threads) {
     return std::max<std::size_t>(1, std::min(wanted, chunks));
 }
 
-// Calls body(begin, end) over [0, n) in chunks of `grain` items. Rethrows the first exception of
-// any thread after all have stopped; items not yet begun by then are skipped.
+// Calls body(begin, end) or body(begin, end, pulse) over [0, n) in chunks of `grain` items.
+// Rethrows the first exception of any thread after all have stopped; items not yet begun by then
+// are skipped.
 template <class Body>
 void parallel_for(std::size_t n, std::size_t grain, int threads, const Poll& poll, Body&& body) {
     std::atomic<std::size_t> next{0};
@@ -37,16 +63,16 @@ void parallel_for(std::size_t n, std::size_t grain, int threads, const Poll& pol
     std::mutex first_guard;
 
     const auto work = [&](bool calling) {
-        using Clock = std::chrono::steady_clock;
-        auto polled = Clock::now();
+        Pulse pulse(calling ? &poll : nullptr, stop);
         try {
-            while (!stop.load(std::memory_order_relaxed)) {
+            for (;; pulse()) {
                 const std::size_t begin = next.fetch_add(grain, std::memory_order_relaxed);
                 if (begin >= n) return;
-                body(begin, std::min(n, begin + grain));
-                if (calling && poll && Clock::now() - polled > std::chrono::milliseconds(100)) {
-                    poll();
-                    polled = Clock::now();
+                const std::size_t end = std::min(n, begin + grain);
+                if constexpr (std::is_invocable_v<Body, std::size_t, std::size_t, Pulse&>) {
+                    body(begin, end, pulse);
+                } else {
+                    body(begin, end);
                 }
             }
         } catch (...) {

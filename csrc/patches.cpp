@@ -4,13 +4,12 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
+#include "streams.hpp"
 
 namespace lineup {
 namespace {
@@ -26,27 +25,6 @@ void assign(float& to, float value) {
 void assign(BFloat16& to, float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     to.bits = static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-// Copies past the cache, where the machine can: patches are megabytes that nobody reads at once.
-void stream(void* to, const void* from, std::size_t n) {
-#if defined(__SSE2__)
-    if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0 && n % 16 == 0) {
-        for (std::size_t i = 0; i < n; i += 16) {
-            __m128i part;
-            std::memcpy(&part, static_cast<const char*>(from) + i, sizeof part);
-            _mm_stream_si128(reinterpret_cast<__m128i*>(static_cast<char*>(to) + i), part);
-        }
-        return;
-    }
-#endif
-    std::memcpy(to, from, n);
-}
-
-void finish_streams() {
-#if defined(__SSE2__)
-    _mm_sfence();
-#endif
 }
 
 // Cuts images of one shape into patches of numbers T.
@@ -67,16 +45,24 @@ class Cutter {
 
     void cut(const std::uint8_t* image, T* out) const {
         const std::size_t block = shape_.patch * shape_.merge;
-        std::vector<T> one(white_.size());
         for (std::size_t y = 0; y < shape_.height; y += block) {
-            for (std::size_t x = 0; x < shape_.width; x += block) {
-                for (std::size_t i = 0; i < shape_.merge * shape_.merge; ++i) {
-                    const std::size_t row = y + i / shape_.merge * shape_.patch;
-                    const std::size_t column = x + i % shape_.merge * shape_.patch;
-                    const bool white = cut_patch(image + 3 * (row * shape_.width + column), one);
-                    stream(out, white ? white_.data() : one.data(), one.size() * sizeof(T));
-                    out += one.size();
-                }
+            cut_strip(image + 3 * y * shape_.width, out + 3 * shape_.temporal * y * shape_.width);
+        }
+    }
+
+    // Cuts the patch x merge rows of one row of blocks.
+    void cut_strip(const std::uint8_t* strip, T* out) const {
+        const std::size_t block = shape_.patch * shape_.merge;
+        const std::size_t size = white_.size();
+        const auto one = std::make_unique_for_overwrite<T[]>(size);
+        for (std::size_t x = 0; x < shape_.width; x += block) {
+            for (std::size_t i = 0; i < shape_.merge * shape_.merge; ++i) {
+                const std::size_t row = i / shape_.merge * shape_.patch;
+                const std::size_t column = x + i % shape_.merge * shape_.patch;
+                const std::uint8_t* corner = strip + 3 * (row * shape_.width + column);
+                const bool white = cut_patch(corner, one.get());
+                stream(out, white ? white_.data() : one.get(), size * sizeof(T));
+                out += size;
             }
         }
         finish_streams();
@@ -84,24 +70,19 @@ class Cutter {
 
   private:
     // Fills `one` unless the patch is white, as most of a chart is, and says whether it is.
-    bool cut_patch(const std::uint8_t* corner, std::vector<T>& one) const {
+    bool cut_patch(const std::uint8_t* corner, T* one) const {
         const std::size_t side = shape_.patch;
         const std::size_t frame = side * side;
         std::size_t y = 0;
         while (y < side && is_white(corner + 3 * y * shape_.width, 3 * side)) ++y;
         if (y == side) return true;
-        std::memcpy(one.data(), white_.data(), white_.size() * sizeof(T));
+        std::memcpy(one, white_.data(), white_.size() * sizeof(T));
         for (; y < side; ++y) {
             const std::uint8_t* pixels = corner + 3 * y * shape_.width;
-            if (is_white(pixels, 3 * side)) continue;
-            for (std::size_t channel = 0; channel < 3; ++channel) {
-                const std::array<T, 256>& numbers = numbers_[channel];
-                T* to = one.data() + channel * shape_.temporal * frame + y * side;
-                for (std::size_t x = 0; x < side; ++x) to[x] = numbers[pixels[3 * x + channel]];
-            }
+            if (!is_white(pixels, 3 * side)) cut_row(pixels, one + y * side);
         }
         for (std::size_t channel = 0; channel < 3; ++channel) {
-            T* first = one.data() + channel * shape_.temporal * frame;
+            T* first = one + channel * shape_.temporal * frame;
             for (std::size_t copy = 1; copy < shape_.temporal; ++copy) {
                 std::memcpy(first + copy * frame, first, frame * sizeof(T));
             }
@@ -109,16 +90,44 @@ class Cutter {
         return false;
     }
 
+    // A row of a patch, four pixels at a time, to where it begins in a white one.
+    void cut_row(const std::uint8_t* pixels, T* to) const {
+        std::size_t x = 0;
+        for (; x + 4 <= shape_.patch; x += 4) {
+            std::uint64_t head;
+            std::uint32_t tail;
+            std::memcpy(&head, pixels + 3 * x, sizeof head);
+            std::memcpy(&tail, pixels + 3 * x + 8, sizeof tail);
+            if ((head & (std::uint64_t{tail} << 32 | 0xFFFFFFFF)) != ~std::uint64_t{0}) {
+                convert(pixels, x, x + 4, to);
+            }
+        }
+        convert(pixels, x, shape_.patch, to);
+    }
+
+    // Pixels begin to end of a row of a patch whose first number is at `to`.
+    void convert(const std::uint8_t* pixels, std::size_t begin, std::size_t end, T* to) const {
+        const std::size_t plane = shape_.temporal * shape_.patch * shape_.patch;
+        for (std::size_t x = begin; x < end; ++x) {
+            const std::uint8_t* pixel = pixels + 3 * x;
+            to[x] = numbers_[0][pixel[0]];
+            to[x + plane] = numbers_[1][pixel[1]];
+            to[x + 2 * plane] = numbers_[2][pixel[2]];
+        }
+    }
+
     static bool is_white(const std::uint8_t* bytes, std::size_t n) {
         std::uint64_t all = ~std::uint64_t{0};
-        std::size_t i = 0;
-        for (; i + 8 <= n; i += 8) {
-            std::uint64_t eight;
+        std::uint64_t eight = all;
+        for (std::size_t i = 0; i + 8 <= n; i += 8) {
             std::memcpy(&eight, bytes + i, sizeof eight);
             all &= eight;
         }
-        for (; i < n; ++i) all &= ~std::uint64_t{255} | bytes[i];
-        return all == ~std::uint64_t{0};
+        if (n >= 8) {  // the last eight once more
+            std::memcpy(&eight, bytes + n - 8, sizeof eight);
+            return (all & eight) == ~std::uint64_t{0};
+        }
+        return std::all_of(bytes, bytes + n, [](std::uint8_t byte) { return byte == 255; });
     }
 
     PatchShape shape_;
@@ -173,9 +182,13 @@ void cut_charts(std::span<const std::span<const double>> series, const ChartStyl
     require_shape(shape);
     require_size(series.size() * shape.image_numbers(), out.size());
     const Cutter<T> cutter(shape);
-    draw_charts(series, style, threads, poll, [&](std::size_t i, const std::uint8_t* image) {
-        cutter.cut(image, out.data() + i * shape.image_numbers());
-    });
+    const std::size_t row = shape.image_numbers() / shape.height;
+    const auto strip = static_cast<int>(shape.patch * shape.merge);
+    draw_charts(
+        series, style, strip, threads, poll, [&](std::size_t i, int y, const std::uint8_t* pixels) {
+            cutter.cut_strip(
+                pixels, out.data() + i * shape.image_numbers() + static_cast<std::size_t>(y) * row);
+        });
 }
 
 }  // namespace

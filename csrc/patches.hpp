@@ -36,7 +36,7 @@ void patches(std::span<const std::uint8_t> images, const PatchShape& shape, std:
 void patches(std::span<const std::uint8_t> images, const PatchShape& shape, std::span<BFloat16> out,
              int threads = 0, const Poll& poll = {});
 
-// The same of charts, which are drawn one by one and never leave the cache.
+// The same of charts, which are drawn strip by strip and never leave the cache.
 void chart_patches(std::span<const std::span<const double>> series, const ChartStyle& style,
                    std::span<float> out, int threads = 0, const Poll& poll = {});
 void chart_patches(std::span<const std::span<const double>> series, const ChartStyle& style,

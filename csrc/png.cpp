@@ -136,17 +136,18 @@ class Writer {
 
 // Bytes from `at` on, up to n, that equal those one period before.
 std::size_t run_length(const std::uint8_t* at, std::size_t n) {
+    const std::uint8_t* const earlier = at - kPeriod;
     std::size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         std::uint64_t here;
         std::uint64_t before;
         std::memcpy(&here, at + i, sizeof here);
-        std::memcpy(&before, at + i - kPeriod, sizeof before);
+        std::memcpy(&before, earlier + i, sizeof before);
         if (here != before) {
             return i + static_cast<std::size_t>(std::countr_zero(here ^ before)) / 8;
         }
     }
-    while (i < n && at[i] == at[i - kPeriod]) ++i;
+    while (i < n && at[i] == earlier[i]) ++i;
     return i;
 }
 

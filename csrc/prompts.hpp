@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "numerals.hpp"
+
 namespace lineup {
 
 enum class Layout { candidates_first = 0, caption_first = 1 };
@@ -45,5 +47,16 @@ struct PromptTree {
 // are shared by all later rotations: K² - (K-1)(K-2)/2 blocks instead of K². Candidates first, the
 // captions stand behind the rotations; caption first, the rotations behind each caption.
 PromptTree prompt_tree(Layout layout, const PromptParts& parts);
+
+// The prompts of B groups written out whole, straight from the values: values and decimals hold the
+// K rows of each group one after the other, parts.captions the G rows of each; parts.blocks is not
+// read. Returns where each prompt begins and the last one ends, [B * G * K + 1]: groups, their
+// captions, and for each caption the positions of the target. Only prompts that end within `out`
+// are written. Throws std::invalid_argument on NaN and infinities.
+std::vector<std::int64_t> whole_prompts(Layout layout, const PromptParts& parts,
+                                        const Numerals& numerals, const Rows& values,
+                                        std::span<const std::int32_t> decimals,
+                                        std::span<std::int32_t> out, int threads, const Poll& poll,
+                                        Isa isa);
 
 }  // namespace lineup

@@ -13,12 +13,15 @@ namespace {
 template <class V>
 [[gnu::always_inline]] inline bool print_of(const double* row, std::size_t steps,
                                             std::uint32_t& out) {
-    Sums<V> sums{}, low{}, high{}, x;
+    Sums<V> sums{}, low{}, high{};
     double weight = 1.0;
     const auto add = [&](const double* from) __attribute__((always_inline)) {
-        load<V>(from, x);
-        for (std::size_t v = 0; v < x.size(); ++v) sums[v] += x[v] * weight;
-        keep_extremes<V>(x, low, high);
+        for (std::size_t v = 0; v < sums.size(); ++v) {
+            V x;
+            load<V>(from + v * kLanesOf<V>, x);
+            sums[v] += x * weight;
+            keep_extremes<V>(x, low[v], high[v]);
+        }
     };
     std::size_t t = 0;
     for (; t + kSums <= steps; t += kSums) {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 namespace lineup {
 namespace {
@@ -19,30 +21,19 @@ int step_below(double x) {
     return static_cast<int>(std::floor(x * Stroker::kSteps));
 }
 
-// Whether edge[from] to edge[to] lie on a straight line.
-bool straight_between(const float* edge, int from, int to) {
-    const float* y = edge + from;
-    const int n = to - from;
-    if (n == 1) return true;
+// Whether y[0] to y[n], n up to 8, lie on a straight line.
+bool is_straight(const float* y, int n) {
     const float climb = (y[n] - y[0]) / static_cast<float>(n);
-    Float4 level = Float4{0, 1, 2, 3} * climb + y[0];
-    const Float4 four = Float4{} + 4 * climb;
-    Float4 over{};
-    Float4 under{};
-    int i = 0;
-    for (; i + 4 <= n; i += 4, level += four) {
-        Float4 values;
-        std::memcpy(&values, y + i, sizeof values);
-        const Float4 off = values - level;
-        over = off > over ? off : over;
-        under = off < under ? off : under;
+    const Float4 line = Float4{0, 1, 2, 3} * climb + y[0];
+    const auto is_off = [](Float4 off) { return (off > kStraight) | (off < -kStraight); };
+    if (n == 8) {
+        return !any(is_off(load4(y) - line) | is_off(load4(y + 4) - line - 4 * climb));
     }
-    float most =
-        std::max({over[0], over[1], over[2], over[3], -under[0], -under[1], -under[2], -under[3]});
-    for (; i < n; ++i) {
-        most = std::max(most, std::abs(y[i] - (y[0] + static_cast<float>(i) * climb)));
+    if (n == 4) return !any(is_off(load4(y) - line));
+    for (int i = 1; i < n; ++i) {
+        if (std::abs(y[i] - (y[0] + static_cast<float>(i) * climb)) > kStraight) return false;
     }
-    return most <= kStraight;
+    return true;
 }
 
 }  // namespace
@@ -51,8 +42,22 @@ Stroker::Stroker(int columns, int rows, double radius)
     : steps_(columns * kSteps),
       radius_(radius),
       cover_(rows),
-      upper_(static_cast<std::size_t>(steps_ + 1)),
-      lower_(upper_.size()) {}
+      disc_(kPlaces),
+      upper_(static_cast<std::size_t>(steps_ + 2 * kDiscSteps)),
+      lower_(upper_.size()) {
+    if (!(radius > 0 && 2 * radius * kSteps < kDiscSteps - 1)) {
+        throw std::invalid_argument("radius: expected up to 1.1 pixels, got " +
+                                    std::to_string(radius));
+    }
+    for (int place = 0; place < kPlaces; ++place) {
+        for (int i = 0; i < kDiscSteps; ++i) {
+            const double x = ((place + 0.5) / kPlaces + i) / kSteps - radius;
+            const double rest = radius * radius - x * x;
+            disc_[static_cast<std::size_t>(place)][static_cast<std::size_t>(i)] =
+                rest >= 0 ? static_cast<float>(std::sqrt(rest)) : -kNothing;
+        }
+    }
+}
 
 void Stroker::set_window(int columns, int rows) {
     steps_ = columns * kSteps;
@@ -91,21 +96,40 @@ void Stroker::straight(Point from, Point to, int begin, int end) {
         const auto y1 = static_cast<float>(level(next));
         const auto column = static_cast<unsigned>(begin / kSteps);
         const float width = static_cast<float>(next - begin) / kSteps;
-        pieces_.push_back({column, width, y0 - half, y1 - half});
-        pieces_.push_back({column, -width, y0 + half, y1 + half});
+        pieces_.push_back({column, width, y0 - half, y1 - half, nullptr});
+        pieces_.push_back({column, -width, y0 + half, y1 + half, nullptr});
         begin = next;
         y0 = y1;
     }
 }
 
-// Pieces of an edge known at steps, as long as they are straight, within one column.
-void Stroker::add_edge(const std::vector<float>& edge, int begin, int end, float sign) {
+// Pieces of an edge known at steps, within one column.
+void Stroker::add_edge(const float* edge, int begin, int end, float sign) {
+    if (end - begin != kSteps) return add_part(edge, begin, end, sign);
+    const auto column = static_cast<unsigned>(begin / kSteps);
+    if (is_straight(edge + begin, kSteps)) {
+        pieces_.push_back({column, sign, edge[begin], edge[end], nullptr});
+        return;
+    }
+    constexpr int kHalf = kSteps / 2;
+    for (int from = begin; from < end; from += kHalf) {
+        const float* y = edge + from;
+        if (is_straight(y, kHalf)) {
+            pieces_.push_back({column, 0.5f * sign, y[0], y[kHalf], nullptr});
+        } else {
+            pieces_.push_back({column, sign / kSteps, y[0], y[kHalf], y});
+        }
+    }
+}
+
+// The same of less than a column.
+void Stroker::add_part(const float* edge, int begin, int end, float sign) {
     const auto column = static_cast<unsigned>(begin / kSteps);
     for (int from = begin; from < end;) {
         int to = end;
-        while (!straight_between(edge.data(), from, to)) to = (from + to) / 2;
-        const float* y = edge.data();
-        pieces_.push_back({column, sign * static_cast<float>(to - from) / kSteps, y[from], y[to]});
+        while (!is_straight(edge + from, to - from)) to = (from + to) / 2;
+        const float width = sign * static_cast<float>(to - from) / kSteps;
+        pieces_.push_back({column, width, edge[from], edge[to], nullptr});
         from = to;
     }
 }
@@ -115,40 +139,44 @@ void Stroker::add_edge(const std::vector<float>& edge, int begin, int end, float
 void Stroker::around(std::span<const Point> points, std::size_t first, std::size_t last, int begin,
                      int end) {
     if (begin >= end) return;
-    std::fill(upper_.begin() + begin, upper_.begin() + end + 1, kNothing);
-    std::fill(lower_.begin() + begin, lower_.begin() + end + 1, -kNothing);
-    for (std::size_t i = first; i <= last; ++i) include_point(points[i], begin, end);
+    float* const upper = upper_.data() + kDiscSteps;
+    float* const lower = lower_.data() + kDiscSteps;
+    std::fill(upper + begin, upper + end + 1, kNothing);
+    std::fill(lower + begin, lower + end + 1, -kNothing);
+    for (std::size_t i = first; i <= last; ++i) include_point(points[i]);
     const std::size_t stop = std::min(last + 1, points.size() - 1);
     for (std::size_t i = first > 0 ? first - 1 : 0; i < stop; ++i) {
         include_segment(points[i], points[i + 1], begin, end);
     }
     // Beyond the caps, less than a step away from them.
     for (const auto& [step, point] : {std::pair{begin, first}, std::pair{end, last}}) {
-        const auto at = static_cast<std::size_t>(step);
-        if (upper_[at] > lower_[at]) upper_[at] = lower_[at] = static_cast<float>(points[point].y);
+        if (upper[step] <= lower[step]) continue;
+        upper[step] = lower[step] = static_cast<float>(points[point].y);
     }
     while (begin < end) {
         const int next = std::min(end, (begin / kSteps + 1) * kSteps);
-        add_edge(upper_, begin, next, 1.0f);
-        add_edge(lower_, begin, next, -1.0f);
+        add_edge(upper, begin, next, 1.0f);
+        add_edge(lower, begin, next, -1.0f);
         begin = next;
     }
 }
 
-void Stroker::include_point(Point point, int begin, int end) {
-    const int from = std::max(begin, step_above(point.x - radius_));
-    const int to = std::min(end, step_below(point.x + radius_));
+// Steps outside the current stretch may change, too: they are never read.
+void Stroker::include_point(Point point) {
+    const double start = (point.x - radius_) * kSteps;
+    const double first = std::ceil(start);
+    if (!(first > -kDiscSteps && first < steps_)) return;
+    const auto place = static_cast<std::size_t>((first - start) * kPlaces);
+    const Heights& heights = disc_[std::min<std::size_t>(place, kPlaces - 1)];
     const auto y = static_cast<float>(point.y);
-    const auto square = static_cast<float>(radius_ * radius_);
-    const auto start = static_cast<float>(static_cast<double>(from) / kSteps - point.x);
-    float* upper = upper_.data() + from;
-    float* lower = lower_.data() + from;
-    for (int i = 0; i <= to - from; ++i) {
-        const float x = start + static_cast<float>(i) * (1.0f / kSteps);
-        const float rest = square - x * x;
-        const float height = std::sqrt(rest > 0 ? rest : 0);
-        upper[i] = std::min(upper[i], y - height);
-        lower[i] = std::max(lower[i], y + height);
+    float* upper = upper_.data() + kDiscSteps + static_cast<int>(first);
+    float* lower = lower_.data() + kDiscSteps + static_cast<int>(first);
+    for (int i = 0; i < kDiscSteps; i += 4) {
+        const Float4 height = load4(heights.data() + i);
+        const Float4 above = least(load4(upper + i), y - height);
+        const Float4 below = most(load4(lower + i), y + height);
+        std::memcpy(upper + i, &above, sizeof above);
+        std::memcpy(lower + i, &below, sizeof below);
     }
 }
 
@@ -171,8 +199,8 @@ void Stroker::include_segment(Point from, Point to, int begin, int end) {
             edge[i] = closer(edge[i], start + static_cast<float>(i) * climb);
         }
     };
-    include(-1.0, upper_.data(), [](float a, float b) { return std::min(a, b); });
-    include(1.0, lower_.data(), [](float a, float b) { return std::max(a, b); });
+    include(-1.0, upper_.data() + kDiscSteps, [](float a, float b) { return std::min(a, b); });
+    include(1.0, lower_.data() + kDiscSteps, [](float a, float b) { return std::max(a, b); });
 }
 
 }  // namespace lineup

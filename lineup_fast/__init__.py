@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lineup_fast.candidates import CandidateSet as CandidateSet
     from lineup_fast.charts import ChartStyle as ChartStyle
+    from lineup_fast.client import RewardClient as RewardClient
     from lineup_fast.corpus import Corpus as Corpus
     from lineup_fast.neighbour_index import NeighbourIndex as NeighbourIndex
     from lineup_fast.prompts import Recipe as Recipe
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lineup_fast.rewards import RewardBatch as RewardBatch
     from lineup_fast.sliding import SlidingWindows as SlidingWindows
     from lineup_fast.verifiers.scripted import ScriptedVerifier as ScriptedVerifier
+    from lineup_fast.verifiers.sglang import SGLangVerifier as SGLangVerifier
     from lineup_fast.verifiers.transformers import TransformersVerifier as TransformersVerifier
 
 __version__ = "0.1.0"
@@ -30,6 +32,8 @@ _HOME = {
     "NeighbourIndex": "neighbour_index",
     "Recipe": "prompts",
     "RewardBatch": "rewards",
+    "RewardClient": "client",
+    "SGLangVerifier": "verifiers.sglang",
     "ScriptedVerifier": "verifiers.scripted",
     "SlidingWindows": "sliding",
     "TransformersVerifier": "verifiers.transformers",

@@ -12,7 +12,7 @@ _Longs: TypeAlias = npt.NDArray[np.int64]
 _Ragged: TypeAlias = tuple[_Ints, _Longs]
 _Series: TypeAlias = _Floats | tuple[_Floats, _Longs, int]
 
-def features(series: _Series, threads: int = 0) -> _Floats: ...
+def features(series: _Series, threads: int = 0, out: _Floats | None = None) -> _Floats: ...
 def longest_run(a: _Floats, b: _Floats, decimals: int) -> int: ...
 
 @final
@@ -55,18 +55,34 @@ def neighbours(
     threads: int = 0,
 ) -> _Ints: ...
 def format_numbers(values: _Floats, decimals: int, separator: str) -> str: ...
-def number_ids(
-    values: _Floats,
-    decimals: int,
-    digits: _Ragged,
-    first: _Ints,
-    first_negative: _Ints,
-    separator: _Ints,
-    separator_negative: _Ints,
-    dot: _Ints,
-    group: int,
-    threads: int = 0,
-) -> tuple[_Ints, _Longs]: ...
+
+@final
+class Numerals:
+    def __init__(
+        self,
+        digits: _Ragged,
+        first: _Ints,
+        first_negative: _Ints,
+        separator: _Ints,
+        separator_negative: _Ints,
+        dot: _Ints,
+        group: int,
+    ) -> None: ...
+    def ids(self, values: _Floats, decimals: _Ints, threads: int = 0) -> tuple[_Ints, _Longs]: ...
+    def prompts(
+        self,
+        layout: int,
+        head: _Ints,
+        middle: _Ints,
+        tail: _Ints,
+        labels: _Ragged,
+        values: _Floats,
+        decimals: _Ints,
+        captions: _Ragged,
+        out: _Ints | None = None,
+        threads: int = 0,
+    ) -> tuple[_Ints, _Longs]: ...
+
 def prompt_tree(
     layout: int,
     head: _Ints,

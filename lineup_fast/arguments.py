@@ -43,6 +43,17 @@ def windows(name: str, value: npt.ArrayLike) -> Floats:
     return floats(name, value, "N, T")
 
 
+def writable(
+    name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]
+) -> None:
+    """Refuse an array that a kernel could not write a result of this dtype and shape to."""
+    if array.dtype != dtype or array.shape != shape or not array.flags.carray:
+        raise ValueError(
+            f"{name}: expected writable, C-contiguous {np.dtype(dtype)} {shape}, "
+            f"got {array.dtype} {array.shape}"
+        )
+
+
 def integers(name: str, value: npt.ArrayLike, letters: str, dtype: Any) -> Any:
     """C-contiguous integer array that holds the same numbers in the given dtype."""
     array = np.asarray(value)
@@ -51,7 +62,7 @@ def integers(name: str, value: npt.ArrayLike, letters: str, dtype: Any) -> Any:
         raise ValueError(f"{name}: expected {wanted} [{letters}], got dtype {array.dtype}")
     if array.ndim != _shape(letters):
         raise ValueError(f"{name}: expected {wanted} [{letters}], got shape {array.shape}")
-    if array.size:
+    if array.size and array.dtype != wanted:
         limits = np.iinfo(wanted)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
@@ -69,12 +80,21 @@ def ragged(name: str, value: tuple[npt.ArrayLike, npt.ArrayLike], letter: str) -
         not offsets.size
         or offsets[0] != 0
         or offsets[-1] != ids.size
-        or bool((np.diff(offsets) < 0).any())
+        or (offsets[1:] < offsets[:-1]).any()
     ):
         raise ValueError(
             f"{name} offsets: expected rising from 0 to {ids.size}, got {offsets.tolist()[:8]}"
         )
     return ids, offsets
+
+
+def id_buffer(out: Ints | None) -> Ints | None:
+    """A caller's buffer for ids, if there is one."""
+    if out is not None and (out.dtype != np.int32 or out.ndim != 1 or not out.flags.carray):
+        raise ValueError(
+            f"out: expected writable, C-contiguous int32 [n], got {out.dtype} {out.shape}"
+        )
+    return out
 
 
 def number(name: str, value: int, low: int, high: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +35,8 @@ class ChartStyle:
     exact : whether every point of a long series is drawn; otherwise the first, lowest, highest and
         last of every pixel column (engine cairo) or quarter of one (native), where there are more
     engine : "native", our own exact coverage, or "cairo", everything by Cairo and many times
-        slower; they differ by a few levels of 255 where the line is, and nowhere else
+        slower; they differ by a few levels of 255 where line and texts are, and nowhere else.
+        With "cairo" an exact chart of 100,000 points may take ten seconds, and Ctrl+C waits for it
     """
 
     name: str
@@ -46,8 +47,6 @@ class ChartStyle:
     markers: bool = True
     exact: bool = False
     engine: Literal["native", "cairo"] = "native"
-
-    tiny: ClassVar[ChartStyle]
 
     def __post_init__(self) -> None:
         for name, size, least in (("width", self.width, 168), ("height", self.height, 84)):
@@ -69,9 +68,8 @@ class ChartStyle:
 
 DEFAULT_STYLE = ChartStyle("default", 588, 308)
 PAPER_STYLE = ChartStyle("paper", 600, 300, axis_words=True)
-# The weights of the tiny captioner were trained on Cairo's pixels.
+# For the tiny models alone: their weights were trained on Cairo's pixels of this size.
 TINY_STYLE = ChartStyle("tiny", 224, 112, y_limits=(0.0, 100.0), engine="cairo")
-ChartStyle.tiny = TINY_STYLE
 STYLES = {style.name: style for style in (DEFAULT_STYLE, PAPER_STYLE, TINY_STYLE)}
 
 
@@ -84,10 +82,14 @@ def render(
 ) -> NDArray[np.uint8]:
     """Draw one chart per series.
 
+    Ticks are those of :func:`lineup_fast.kernels.nice_ticks`: at most 6 intervals on either axis
+    (4 on the y-axis of small charts), whole steps on the x-axis, texts that are the values.
+
     Parameters
     ----------
     series : B arrays f64[T_i] of any lengths >= 1, finite, magnitudes up to 1e150
-    out : u8[B, H, W, 3], C-contiguous, written and returned when given
+    out : u8[B, H, W, 3], C-contiguous, written and returned when given; of a torch tensor on the
+        CPU ``tensor.numpy()``
     threads : worker threads, 0 = all cores; the pixels do not depend on it
 
     Returns
@@ -140,8 +142,9 @@ def patches(
     Parameters
     ----------
     images : u8[B, H, W, 3]; H and W are multiples of ``patch * merge``
-    dtype : "float32", or "bfloat16" as bits in uint16 (``torch.from_numpy(values).view(
-        torch.bfloat16)``), rounded half to even
+    dtype : "float32", or "bfloat16" as bits in uint16 (without a copy to and from torch:
+        ``torch.from_numpy(values).view(torch.bfloat16)``, ``tensor.view(torch.uint16).numpy()``),
+        rounded half to even
     out : an array to write to and return as pixel_values; a used one saves the system's work of
         finding fresh memory, which costs more than the patches
 

@@ -12,6 +12,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import lineup_fast
+from lineup_fast import cli_options as words
+from lineup_fast import cli_reward, cli_serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,17 +49,39 @@ def add_index(commands: Subparsers) -> None:
     add("files", nargs="*", metavar="FILE", help="file, folder, or hub id owner/name")
     add("-o", "--output", metavar="DIR", help="the corpus; needed unless --dry-run")
     add("--default-data", action="store_true", help="the packaged real series (see README)")
-    add("--lengths", type=_numbers, default=[24, 48, 96], metavar="N,N", help="series lengths")
+    add(
+        "--lengths",
+        type=words.numbers,
+        default=[24, 48, 96],
+        metavar="N,N",
+        help="series lengths",
+    )
     add("--sample", type=int, metavar="N", help="take N series, in equal shares per length")
     add("--stride", type=int, metavar="N", help="steps between windows (default: half a length)")
     add("--seed", type=int, default=0, metavar="N")
-    add("--scale", type=_pair, metavar="LOW,HIGH", help="map channels to whole numbers in a range")
+    add(
+        "--scale",
+        type=words.pair,
+        metavar="LOW,HIGH",
+        help="map channels to whole numbers in a range",
+    )
     add("--eta", type=float, default=0.2, metavar="X", help="overlap budget as share of the length")
     add("--overlap", choices=("run", "window"), default="run", help="compare values or positions")
     add("--features-scale", choices=("zscore", "none"), default="zscore", help="before distances")
     add("--k", type=int, default=4, metavar="K", help="candidates of a question")
-    add("--split", type=_shares, default=(0.8, 0.1, 0.1), metavar="X,X,X", help="train:val:test")
-    add("--test-sources", type=_words, metavar="NAME,NAME", help="data sets to hold out as test")
+    add(
+        "--split",
+        type=words.shares,
+        default=(0.8, 0.1, 0.1),
+        metavar="X,X,X",
+        help="train:val:test",
+    )
+    add(
+        "--test-sources",
+        type=words.words,
+        metavar="NAME,NAME",
+        help="data sets to hold out as test",
+    )
     add("--threads", type=int, default=0, metavar="N", help="0: all cores")
     add("--dry-run", action="store_true", help="show the summary, write nothing")
     parser.set_defaults(run=_index)
@@ -78,7 +102,7 @@ def _index(args: argparse.Namespace) -> int:
         test_sources = default_data.TEST_SOURCES
     read_from: dict[str, str] = {}
     for number, file in enumerate(args.files):
-        _progress(f"reading {file}", number, len(args.files))
+        words.progress(f"reading {file}", number, len(args.files))
         found, refused = readers.read(file)
         for channel in found:
             if not channel.window and read_from.setdefault(channel.source, file) != file:
@@ -103,7 +127,7 @@ def _index(args: argparse.Namespace) -> int:
         stride=args.stride,
         refusals=refusals,
         threads=args.threads,
-        progress=_progress,
+        progress=words.progress,
     )
     print(made.summary.table())
     if not len(made):
@@ -112,75 +136,6 @@ def _index(args: argparse.Namespace) -> int:
         made.save(args.output)
         print(f"{len(made)} items in {args.output}, fingerprint {made.fingerprint[:16]}")
     return 0
-
-
-def add_score(commands: Subparsers) -> None:
-    """``score``: captions → rewards."""
-    parser = commands.add_parser(
-        "score",
-        help="score anybody's captions with the identification reward",
-        description="Ask a verifier, which reads only the caption, to pick the described series "
-        "among its neighbours. Input: one JSON object per line with the strings id and caption.",
-    )
-    add = parser.add_argument
-    add("captions", metavar="CAPTIONS.jsonl")
-    add("--corpus", required=True, metavar="DIR", help="made by lineup-fast index")
-    add("--verifier", required=True, metavar="MODEL", help="folder or hub id of a language model")
-    add("-o", "--output", metavar="FILE", help="one JSON object per caption")
-    add("--k", type=int, default=4, metavar="K", help="candidates of a question")
-    add("--layout", choices=("caption_first", "candidates_first"), default="caption_first")
-    add("--scoring", choices=("label_logprobs", "generate", "soft"), default="label_logprobs")
-    add(
-        "--decimals",
-        type=_decimals,
-        default="auto",
-        metavar="N",
-        help="auto (from the series) or 0 to 12",
-    )
-    add("--separator", choices=(", ", ","), default=", ", metavar="SEP", help="', ' or ','")
-    add("--seed", type=int, default=0, metavar="N", help="of the draws")
-    add("--index", type=int, metavar="N", help="redraw the distractors (default: the nearest)")
-    add("--device", default="cpu")
-    add("--dtype", default="float32")
-    add("--threads", type=int, metavar="N", help="of torch")
-    add("--one-at-a-time", action="store_true", help="stock attention, no shared prefixes")
-    parser.set_defaults(run=_score)
-
-
-def _score(args: argparse.Namespace) -> int:
-    from lineup_fast import scoring
-    from lineup_fast.corpus import Corpus
-    from lineup_fast.prompts import Recipe
-
-    if args.output:
-        scoring.check_target(args.output)
-    recipe = Recipe(
-        k=args.k,
-        layout=args.layout,
-        scoring=args.scoring,
-        decimals=args.decimals,
-        separator=args.separator,
-    )
-    pairs = scoring.read_captions(args.captions)
-    corpus = Corpus.load(args.corpus)
-    scoring.check_ids(corpus, pairs)  # before a large model is loaded
-
-    from lineup_fast.rewards import IdentificationReward
-    from lineup_fast.verifiers.transformers import TransformersVerifier
-
-    verifier = TransformersVerifier(
-        args.verifier,
-        device=args.device,
-        dtype=args.dtype,
-        threads=args.threads,
-        shared=not args.one_at_a_time,
-    )
-    reward = IdentificationReward(corpus, verifier, recipe, seed=args.seed)
-    scored = scoring.score_captions(reward, pairs, index=args.index, progress=_progress)
-    if args.output:
-        scoring.write_rows(args.output, scored.rows)
-    print(scored.summary())
-    return 0 if any(row["valid"] for row in scored.rows) else 1
 
 
 def add_render(commands: Subparsers) -> None:
@@ -211,7 +166,7 @@ def _render(args: argparse.Namespace) -> int:
         args.output,
         charts.STYLES[args.style],
         threads=args.threads,
-        progress=_progress,
+        progress=words.progress,
     )
     print(f"{len(paths)} charts in {args.output}")
     return 0
@@ -224,49 +179,16 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _progress(stage: str, done: int, total: int) -> None:
-    """A bar on stderr, when that is a terminal."""
-    if sys.stderr.isatty():
-        bar = "#" * round(20 * done / max(1, total))
-        end = "\n" if done == total else ""
-        print(f"\r\x1b[K[{bar:20}] {done}/{total} {stage}", end=end, file=sys.stderr, flush=True)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(word) for word in _words(text)]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected whole numbers N,N, got {text!r}") from None
-
-
-def _decimals(text: str) -> str | int:
-    try:
-        return text if text == "auto" else int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected auto or 0 to 12, got {text!r}") from None
-
-
-def _pair(text: str) -> tuple[float, float]:
-    try:
-        low, high = (float(word) for word in _words(text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected two numbers LOW,HIGH, got {text!r}") from None
-    return low, high
-
-
-def _shares(text: str) -> tuple[float, float, float]:
-    try:
-        train, val, test = (float(word) for word in _words(text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected three numbers X,X,X, got {text!r}") from None
-    return train, val, test
-
-
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_doctor, add_index, add_render, add_score)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
+    cli_reward.add_audit,
+    add_doctor,
+    cli_reward.add_export,
+    add_index,
+    cli_reward.add_plan,
+    add_render,
+    cli_reward.add_score,
+    cli_serve.add_serve,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ No tokenizer library is imported before a tokenizer object is passed in.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -87,8 +88,8 @@ class FastEncoder:
                 f"got {type(tokenizer).__name__}"
             )
         self._tokenizer = tokenizer
-        # Copies: the original's padding, truncation and special-token settings are its owner's.
-        self._backend = _copy(backend)
+        # Ours, with its model: padding, truncation and special-token settings are the owner's.
+        self._backend = _with_added_tokens(backend)
         end = tokenizer.eos_token_id
         self.pad_id: int | None = (
             tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
@@ -96,10 +97,11 @@ class FastEncoder:
         added = tokenizer.added_tokens_decoder
         special = {index: str(token) for index, token in added.items() if token.special}
         special |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
-        self._special_ids = np.array(sorted(special), dtype=np.int32)
+        self._is_special = np.zeros(max(len(tokenizer), *special, 0) + 1, dtype=bool)
+        self._is_special[list(special)] = True
         literals = sorted({text for text in special.values() if len(text) > 1}, key=len)[::-1]
         self._special_text = re.compile("|".join(map(re.escape, literals)) or r"(?!)")
-        self._plain = _copy(backend, added_tokens=[], post_processor=None)
+        self._plain = _plain(backend)
         alone = self._plain.encode("a", add_special_tokens=False).ids
         after = self._plain.encode("\na", add_special_tokens=False).ids
         self._needs_newline = after[-len(alone) :] != alone
@@ -154,14 +156,14 @@ class FastEncoder:
         """Ids of each caption alone, by the copy of the tokenizer that knows no added token."""
         results = []
         for text, ids in zip(texts, self._plain_ids(texts), strict=True):
-            if np.isin(ids, self._special_ids).any():
+            if self._is_special[ids].any():
                 ids = self._broken_up(text)
             results.append(ids if ids.size else self._plain_ids([NO_CAPTION])[0])
         return results
 
     def _plain_ids(self, texts: Sequence[str]) -> list[Ints]:
         if not self._needs_newline:
-            encodings = self._plain.encode_batch(list(texts), add_special_tokens=False)
+            encodings = self._plain.encode_batch_fast(list(texts), add_special_tokens=False)
             return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         # Families that mark the start of a text: encode behind a newline, then take it away.
         encodings = self._plain.encode_batch(
@@ -182,16 +184,35 @@ class FastEncoder:
             at = found.start() + 1
         pieces.append(text[at:])
         ids = np.concatenate(self._plain_ids([piece for piece in pieces if piece]))
-        return ids[~np.isin(ids, self._special_ids)]  # what is left is the unknown token
+        return ids[~self._is_special[ids]]  # what is left is the unknown token
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids without special tokens."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
 
-def _copy(backend: Any, **changes: Any) -> Any:
-    """A copy of a ``tokenizers.Tokenizer`` without padding and truncation."""
-    state = json.loads(backend.to_str()) | {"padding": None, "truncation": None} | changes
+def _plain(backend: Any) -> Any:
+    """A ``tokenizers.Tokenizer`` of the same model that knows no added token."""
+    made = type(backend)(backend.model)
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        if getattr(backend, part) is not None:
+            setattr(made, part, getattr(backend, part))
+    return made
+
+
+def _with_added_tokens(backend: Any) -> Any:
+    """One that encodes as the given one does, without padding and truncation."""
+    made = _plain(backend)
+    if backend.post_processor is not None:
+        made.post_processor = backend.post_processor
+    added = backend.get_added_tokens_decoder()
+    in_order = [token for _, token in sorted(added.items())]
+    for special, tokens in itertools.groupby(in_order, key=lambda token: token.special):
+        (made.add_special_tokens if special else made.add_tokens)(list(tokens))
+    if made.get_added_tokens_decoder() == added:
+        return made
+    # Ids with gaps: only a file can say them. Slow, it writes and reads the whole vocabulary.
+    state = json.loads(backend.to_str()) | {"padding": None, "truncation": None}
     return type(backend).from_str(json.dumps(state))
 
 

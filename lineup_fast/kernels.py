@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from lineup_fast.arguments import integers as _integers
 from lineup_fast.arguments import number as _number
 from lineup_fast.arguments import ragged as _ragged
 from lineup_fast.arguments import thread_count as _threads
+from lineup_fast.arguments import writable as _writable
 from lineup_fast.sliding import SlidingWindows, bare, series_or_windows
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int32]
     Longs = npt.NDArray[np.int64]
     Ragged = tuple[Ints, Longs]
+    RaggedLike = tuple[npt.ArrayLike, npt.ArrayLike]
     from lineup_fast.charts import ChartStyle
 
 LAYOUTS = ("candidates_first", "caption_first")
 RULES = ("run", "window")
+N_FEATURES = 4
 MAX_DECIMALS = 12  # of printed numbers; rounding before comparison may go further
 MAX_ROUNDING = 308
 
@@ -63,33 +66,6 @@ def _load(name: str) -> tuple[Any, Any]:
 
 IMPLEMENTATION: str = os.environ.get("LINEUP_IMPL", "native")
 _impl, chart_kernels = _load(IMPLEMENTATION)
-
-
-class NumeralArrays(Protocol):
-    """What :func:`number_ids` reads of a tokenizer; built by ``prompts.NumeralTable``.
-
-    digit_ids, digit_offsets: int32 ids and int64 offsets [1111] of the runs "0".."9" (0-9),
-    "00".."99" (10-109) and "000".."999" (110-1109). The other arrays are int32 ids of the runs
-    between digits: what opens a row before a digit or before a minus, the separator before a digit
-    or before a minus (the minus included), and the dot. group: digits per unit, 1 or 3.
-    """
-
-    @property
-    def digit_ids(self) -> Ints: ...
-    @property
-    def digit_offsets(self) -> Longs: ...
-    @property
-    def first_ids(self) -> Ints: ...
-    @property
-    def first_neg_ids(self) -> Ints: ...
-    @property
-    def sep_ids(self) -> Ints: ...
-    @property
-    def sep_neg_ids(self) -> Ints: ...
-    @property
-    def dot_ids(self) -> Ints: ...
-    @property
-    def group(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -120,16 +96,24 @@ class PromptTree:
         return np.concatenate(pieces[::-1])
 
 
-def features(series: npt.ArrayLike | SlidingWindows, *, threads: int = 0) -> Floats:
+def features(
+    series: npt.ArrayLike | SlidingWindows,
+    *,
+    out: npt.NDArray[np.float64] | None = None,
+    threads: int = 0,
+) -> Floats:
     """φ of every series: mean, population standard deviation, minimum, maximum.
 
-    Args: series float64 [N, T]; rows that overlap in memory and windows are not copied.
-    Returns: float64 [N, 4], computed in two passes.
+    Args: series float64 [N, T], or windows, not copied where they overlap; out float64 [N, 4] to
+    write to. Returns: float64 [N, 4], computed in two passes.
     Raises: ValueError on NaN, infinities, magnitudes above 1e150, or an empty side.
     Source: paper, "feature space"; threads 0 = all cores.
     """
-    out: Floats = _impl.features(bare(series_or_windows("series", series)), _threads(threads))
-    return out
+    values = series_or_windows("series", series)
+    if out is not None:
+        _writable("out", out, np.float64, (len(values), N_FEATURES))
+    phi: Floats = _impl.features(bare(values), _threads(threads), out)
+    return phi
 
 
 def longest_run(a: npt.ArrayLike, b: npt.ArrayLike, *, decimals: int) -> int:
@@ -231,44 +215,15 @@ def format_numbers(values: npt.ArrayLike, decimals: int, separator: str = ", ") 
     return text
 
 
-def number_ids(
-    values: npt.ArrayLike, decimals: int, table: NumeralArrays, *, threads: int = 0
-) -> tuple[Ints, Longs]:
-    """Token ids of rows of numbers, straight from the values.
-
-    Args: values float64 [M, T]; decimals 0 to 12; table: see :class:`NumeralArrays`.
-    Returns: ids int32 [n] and offsets int64 [M+1]; row m is ``ids[offsets[m]:offsets[m + 1]]``.
-    Raises: ValueError on NaN, infinities, an empty side, or a malformed table.
-    """
-    digits = _ragged("table.digits", (table.digit_ids, table.digit_offsets), "1110")
-    if len(digits[1]) != 1111:
-        raise ValueError(f"table.digit_offsets: expected 1111 entries, got {len(digits[1])}")
-    if table.group not in (1, 3):
-        raise ValueError(f"table.group: expected 1 or 3, got {table.group!r}")
-    runs = [
-        _integers(f"table.{name}", getattr(table, name), "n", np.int32)
-        for name in ("first_ids", "first_neg_ids", "sep_ids", "sep_neg_ids", "dot_ids")
-    ]
-    ids, offsets = _impl.number_ids(
-        _floats("values", values, "M, T"),
-        _number("decimals", decimals, 0, MAX_DECIMALS),
-        digits,
-        *runs,
-        table.group,
-        _threads(threads),
-    )
-    return ids, offsets
-
-
 def prompt_tree(
     layout: int | str,
     head: npt.ArrayLike,
     middle: npt.ArrayLike,
     tail: npt.ArrayLike,
-    labels: tuple[npt.ArrayLike, npt.ArrayLike],
-    blocks: tuple[npt.ArrayLike, npt.ArrayLike],
+    labels: RaggedLike,
+    blocks: RaggedLike,
     block_end: npt.ArrayLike,
-    captions: tuple[npt.ArrayLike, npt.ArrayLike],
+    captions: RaggedLike,
 ) -> PromptTree:
     """The K rotations × G captions of a group as one tree in which each shared prefix occurs once.
 
@@ -279,27 +234,17 @@ def prompt_tree(
     or head + caption + middle + candidates + tail.
     Raises: ValueError on malformed offsets, fewer than two candidates, no caption, an empty head.
     """
-    if isinstance(layout, str):
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout: expected {' or '.join(LAYOUTS)}, got {layout!r}")
-        layout = LAYOUTS.index(layout)
-    label_ids, block_ids = _ragged("labels", labels, "K"), _ragged("blocks", blocks, "K")
-    caption_ids = _ragged("captions", captions, "G")
-    n_candidates = len(label_ids[1]) - 1
-    if n_candidates < 2:
-        raise ValueError(f"labels: expected at least 2 candidates, got {n_candidates}")
-    if len(block_ids[1]) - 1 != n_candidates:
-        raise ValueError(
-            f"blocks: expected {n_candidates} rows as in labels, got {len(block_ids[1]) - 1}"
-        )
-    if len(caption_ids[1]) < 2:
-        raise ValueError("captions: expected at least 1 caption, got 0")
+    label_ids, caption_ids = labels_and_captions(labels, captions)
+    block_ids = _ragged("blocks", blocks, "K")
+    n_candidates, n_blocks = len(label_ids[1]) - 1, len(block_ids[1]) - 1
+    if n_blocks != n_candidates:
+        raise ValueError(f"blocks: expected {n_candidates} rows as in labels, got {n_blocks}")
     head_ids = _integers("head", head, "n", np.int32)
     if not head_ids.size:
         raise ValueError("head: expected at least 1 id, got 0")
     return PromptTree(
         *_impl.prompt_tree(
-            _number("layout", layout, 0, 1),
+            layout_number(layout),
             head_ids,
             _integers("middle", middle, "n", np.int32),
             _integers("tail", tail, "n", np.int32),
@@ -309,6 +254,25 @@ def prompt_tree(
             caption_ids,
         )
     )
+
+
+def layout_number(layout: int | str) -> int:
+    """Place of a layout among LAYOUTS."""
+    if isinstance(layout, str):
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout: expected {' or '.join(LAYOUTS)}, got {layout!r}")
+        layout = LAYOUTS.index(layout)
+    return _number("layout", layout, 0, len(LAYOUTS) - 1)
+
+
+def labels_and_captions(labels: RaggedLike, captions: RaggedLike) -> tuple[Ragged, Ragged]:
+    """What opens the candidates, K ≥ 2 rows, and captions, at least one."""
+    label_ids, caption_ids = _ragged("labels", labels, "K"), _ragged("captions", captions, "G")
+    if len(label_ids[1]) < 3:
+        raise ValueError(f"labels: expected at least 2 candidates, got {len(label_ids[1]) - 1}")
+    if len(caption_ids[1]) < 2:
+        raise ValueError("captions: expected at least 1 caption, got 0")
+    return label_ids, caption_ids
 
 
 def nice_ticks(lo: float, hi: float, n: int, *, integer: bool = False) -> tuple[Floats, list[str]]:
@@ -344,10 +308,8 @@ def render_charts(
     shape = (len(arrays), style.height, style.width, 3)
     if out is None:
         out = np.empty(shape, np.uint8)
-    elif out.dtype != np.uint8 or out.shape != shape or not out.flags.carray:
-        raise ValueError(
-            f"out: expected writable, C-contiguous uint8 {shape}, got {out.dtype} {out.shape}"
-        )
+    else:
+        _writable("out", out, np.uint8, shape)
     chart_kernels.render_charts(arrays, style, out, _threads(threads))
     return out
 

@@ -155,30 +155,37 @@ class NeighbourIndex:
         content = Path(path).read_bytes()
         if not content.startswith(MAGIC):
             raise ValueError(f"path: expected a saved neighbour index, got {path}")
-        if hashlib.sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
+        end = len(content) - _DIGEST
+        if hashlib.sha256(memoryview(content)[:end]).digest() != content[end:]:
             raise ValueError(f"path: expected an undamaged index, got another checksum in {path}")
-        end = content.index(b"\n", len(MAGIC))
-        header = json.loads(content[len(MAGIC) : end])
+        try:
+            header, arrays = _parts(content, end)
+            shape, series_digest = (header["n"], header["steps"]), header["series"]
+            rules = {word: header[word] for word in ("max_run", "decimals", "rule")}
+        except (KeyError, TypeError, OverflowError, ValueError) as error:
+            text = f"path: expected an index as saved, got {error!r} in {path}"
+            raise ValueError(text) from error
         values = series_or_windows("series", series)
-        shape = (header["n"], header["steps"])
-        if values.shape != shape or _digest(values) != header["series"]:
+        if values.shape != shape or _digest(values) != series_digest:
             raise ValueError(
                 f"series: expected the {shape} series of the index, got {values.shape} or others"
             )
-        at, arrays = end + 1, {}
-        for name, dtype in _DTYPES.items():
-            count = header["n"] * (header["dims"] if name == "z" else 1)
-            arrays[name] = np.frombuffer(content, dtype, count, at).astype(dtype[1:], copy=False)
-            at += arrays[name].nbytes
-        return cls(
-            arrays.pop("z").reshape(header["n"], header["dims"]),
-            values,
-            max_run=header["max_run"],
-            decimals=header["decimals"],
-            rule=header["rule"],
-            threads=threads,
-            **arrays,
-        )
+        return cls(arrays.pop("z"), values, **rules, **arrays, threads=threads)
+
+
+def _parts(content: bytes, end: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and arrays of a file, up to its checksum."""
+    at = content.index(b"\n", len(MAGIC)) + 1
+    header: dict[str, Any] = json.loads(content[len(MAGIC) : at])
+    arrays = {}
+    for name, dtype in _DTYPES.items():
+        shape = (header["n"], header["dims"]) if name == "z" else (header["n"],)
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, content, at)
+        arrays[name] = array.astype(dtype[1:], copy=False)
+        at += array.nbytes
+    if at != end:
+        raise ValueError(f"{end - at} bytes too many")
+    return header, arrays
 
 
 def _digest(series: Floats | SlidingWindows) -> str:

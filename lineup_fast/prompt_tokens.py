@@ -3,7 +3,8 @@
 A prompt is head, labelled candidates, middle, caption, tail (or the caption before the candidates).
 The caption is always encoded on its own, between two newlines, by a copy of the tokenizer that
 knows no added token: it can only ever be text. Everything else is cut from the tokenizer's ids of
-whole prompts, and checked on random prompts: the assembled ids equal the tokenizer's own.
+whole prompts, and checked on random prompts: the assembled ids equal the tokenizer's own. A
+tokenizer whose prompts cannot be assembled reads them whole; only the caption is cut out.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lineup_fast import kernels
+from lineup_fast.arguments import id_buffer
 from lineup_fast.encoders import as_encoder
+from lineup_fast.numerals import DIGIT_RUNS, Numerals, NumeralTable
 from lineup_fast.prompts import Recipe, candidate_block, clean_caption, user_text
 from lineup_fast.verifiers.base import LabelTokens
+from lineup_fast.whole_prompts import ragged, tree_around_captions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,33 +41,12 @@ STAND_IN = "x"  # in place of the caption: a letter between newlines never joins
 # What a label carries beside the letter. After "A)" a tokenizer may read " [-" as one token, so
 # the bracket goes with the number; a tokenizer that reads "A) [" as one token needs the other cut.
 CUTS = (")", ") [")
-DIGIT_RUNS = [f"{n:0{width}d}" for width in (1, 2, 3) for n in range(10**width)]
 N_CHECKS = 24
+NOTHING = np.empty(0, dtype=np.int32)
 
 
 class SeamError(ValueError):
     """A token of the tokenizer spans a place where a prompt has to be cut."""
-
-
-@dataclass(frozen=True)
-class NumeralTable:
-    """Token ids of every run of characters that printed numbers are made of.
-
-    digit_ids int32, digit_offsets int64 [1111]: the runs "0".."9", "00".."99", "000".."999".
-    first_ids, first_neg_ids: what opens a row before a digit, before a minus (included).
-    sep_ids, sep_neg_ids: separator before a digit, before a minus (included). dot_ids: ".".
-    group: digits per unit, 1 or 3. Non-digit runs are looked up as wholes because "-" joins what
-    precedes it, a digit joins nothing but digits.
-    """
-
-    digit_ids: Ints
-    digit_offsets: Offsets
-    first_ids: Ints
-    first_neg_ids: Ints
-    sep_ids: Ints
-    sep_neg_ids: Ints
-    dot_ids: Ints
-    group: int
 
 
 @dataclass(frozen=True)
@@ -74,12 +57,6 @@ class Frame:
     middle: Ints
     tail: Ints
     labels: tuple[Ints, Offsets]
-
-
-def ragged(rows: Sequence[Ints]) -> tuple[Ints, Offsets]:
-    """Rows as one array and int64 offsets [n+1]."""
-    offsets = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
-    return np.concatenate(rows).astype(np.int32), offsets
 
 
 def cut(encoder: Encoder, text: str, places: Sequence[int]) -> list[Ints]:
@@ -99,31 +76,27 @@ class PromptBuilder:
     """Prompts of a recipe as ids and as text, for one tokenizer.
 
     tokenizer: a Hugging Face fast tokenizer or an :class:`~lineup_fast.encoders.Encoder`.
-    Attributes: ``labels``, the answer tokens; ``table``, None where numbers have to go through the
-    tokenizer itself (said in a log line). Raises: ValueError when a label is not one token.
+    Attributes: ``labels``, the answer tokens; ``reason``, None where prompts are assembled, else
+    why the tokenizer reads them whole (said in a log line, too). Raises: ValueError when a label is
+    not one token, or where a token joins the caption with what surrounds it.
     """
 
     def __init__(self, tokenizer: Any, recipe: Recipe | None = None) -> None:
         self.recipe = recipe or Recipe()
         self.encoder = as_encoder(tokenizer)
-        self.table: NumeralTable | None = None
+        self.reason: str | None = None
+        self._numerals: Numerals | None = None
         self._choose_cut()
         self.labels = self._label_tokens()
 
     def text(self, series: Floats, decimals: int, caption: str, position: int) -> str:
         """The whole prompt as text: the caption cleaned, the target (row 0) at ``position``."""
-        blocks = self._blocks_text(_rotation(series, position), decimals)
+        blocks = self._blocks(self._printed(_rotation(series, position), decimals))
         return self.encoder.prompt_text(user_text(self.recipe, blocks, clean_caption(caption)))
 
     def caption_ids(self, captions: Sequence[str]) -> list[Ints]:
         """Ids of each caption, cleaned, int32."""
         return self.encoder.encode_captions([clean_caption(caption) for caption in captions])
-
-    def number_ids(self, series: Floats, decimals: int) -> tuple[Ints, Offsets]:
-        """Ids of the printed values of each row of ``series`` float64 [M, T], as (ids, offsets)."""
-        if self.table is not None:
-            return kernels.number_ids(series, decimals, self.table, threads=1)
-        return ragged([self._number_ids_by_tokenizer(row, decimals) for row in series])
 
     def tree(self, series: Floats, decimals: int, captions: Sequence[Ints]) -> PromptTree:
         """All K rotations for every caption.
@@ -132,6 +105,8 @@ class PromptBuilder:
         """
         if len(series) != self.recipe.k:
             raise ValueError(f"series: expected {self.recipe.k} rows, got {len(series)}")
+        if self._numerals is None:
+            return self._read_whole(series, decimals, captions)
         frame = self._frame
         return kernels.prompt_tree(
             self.recipe.layout,
@@ -139,40 +114,116 @@ class PromptBuilder:
             frame.middle,
             frame.tail,
             frame.labels,
-            self.number_ids(series, decimals),
-            np.empty(0, dtype=np.int32),  # the end of a block is part of what follows it
+            self._numerals.ids(series, decimals, threads=1),
+            NOTHING,  # the end of a block is part of what follows it
             ragged(captions),
         )
 
+    def prompts(
+        self,
+        sets: Floats,
+        decimals: int | Sequence[int],
+        captions: Sequence[Sequence[Ints]],
+        *,
+        out: Ints | None = None,
+        threads: int = 0,
+    ) -> tuple[Ints, Offsets]:
+        """All K rotations of every caption of many sets, written out whole.
+
+        Args: sets float64 [B, K, T], row 0 of each the target; decimals of all or of each;
+        captions [B][G]: ids from :meth:`caption_ids`; out, threads and what is returned: see
+        :meth:`lineup_fast.numerals.Numerals.prompts`. A reader that can share prefixes is better
+        off with :meth:`tree`.
+        """
+        n_captions = {len(group) for group in captions}
+        if len(captions) != len(sets) or len(n_captions) != 1:
+            raise ValueError(
+                f"captions: expected {len(sets)} groups of equally many, got {len(captions)} of "
+                f"{sorted(n_captions)}"
+            )
+        if self._numerals is not None:
+            frame = self._frame
+            return self._numerals.prompts(
+                self.recipe.layout,
+                frame.head,
+                frame.middle,
+                frame.tail,
+                frame.labels,
+                sets,
+                decimals,
+                ragged([caption for group in captions for caption in group]),
+                out=out,
+                threads=threads,
+            )
+        each = zip(sets, np.broadcast_to(decimals, len(sets)).tolist(), captions, strict=True)
+        trees = [self.tree(*group) for group in each]
+        ids, offsets = ragged(
+            [tree.prompt(*at) for tree in trees for at in np.ndindex(tree.questions.shape)]
+        )
+        if out is None:
+            return ids, offsets
+        id_buffer(out)
+        if len(out) < len(ids):
+            raise ValueError(f"out: expected room for {len(ids)} ids, got {len(out)}")
+        out[: len(ids)] = ids
+        return out[: len(ids)], offsets
+
     def fixed_tokens(self) -> int:
         """Tokens of a prompt without numbers and caption."""
-        frame = self._frame
-        return len(frame.head) + len(frame.middle) + len(frame.tail) + len(frame.labels[0])
+        probe = self.encoder.encode(self._probe(["1"] * self.recipe.k))[0]
+        return len(probe) - self.recipe.k - 1
 
-    def _blocks_text(self, series: Floats, decimals: int) -> str:
-        numbers = [kernels.format_numbers(row, decimals, self.recipe.separator) for row in series]
-        return self._blocks(numbers)
+    def number_ids(self, series: Floats, decimals: int) -> tuple[Ints, Offsets]:
+        """Ids of the printed values of each row of ``series`` float64 [N, T], as (ids, offsets).
+
+        Where the tokenizer reads prompts whole, tokens may join a row with its brackets; these are
+        the ids of its text alone.
+        """
+        if self._numerals is not None:
+            return self._numerals.ids(series, decimals)
+        return ragged(self.encoder.encode_captions(self._printed(series, decimals)))
+
+    def _read_whole(self, series: Floats, decimals: int, captions: Sequence[Ints]) -> PromptTree:
+        """The tree out of the tokenizer's ids of each rotation."""
+        parts = [
+            self._around_caption(self._probe(self._printed(_rotation(series, at), decimals)))
+            for at in range(self.recipe.k)
+        ]
+        before, after = [part[0] for part in parts], [part[1] for part in parts]
+        return tree_around_captions(before, after, captions)
+
+    def _printed(self, series: Floats, decimals: int) -> list[str]:
+        return [kernels.format_numbers(row, decimals, self.recipe.separator) for row in series]
 
     def _blocks(self, numbers: Sequence[str]) -> str:
         return "".join(map(candidate_block, self.recipe.labels, numbers))
 
     def _choose_cut(self) -> None:
         """Take the first way of cutting whose assembled ids equal the tokenizer's own."""
-        for tabled in (True, False):
-            for self._cut in CUTS:
-                try:
-                    self._frame = self._cut_frame()
-                    self.table = self._numeral_table() if tabled else None
-                    if self._equals_tokenizer():
-                        if not tabled:
-                            log.warning("numbers go through the tokenizer itself: no table fits it")
-                        return
-                except SeamError as error:
-                    log.debug("cut %r, table %s: %s", self._cut, tabled, error)
-        raise ValueError(
-            "tokenizer: expected token boundaries around numbers, labels and caption, "
-            "got tokens that span them"
-        )
+        for self._cut in CUTS:
+            try:
+                self._frame = self._cut_frame()
+                self._numerals = Numerals(self._numeral_table())
+                if self._equals_tokenizer():
+                    self.reason = None
+                    return
+                self.reason = "assembled ids differ from its own"
+            except SeamError as error:
+                self.reason = str(error)
+        self._numerals = None
+        try:
+            self._around_caption(self._probe(["1"] * self.recipe.k))
+        except SeamError as error:
+            raise ValueError(
+                f"tokenizer: expected token boundaries around the caption, got {error}"
+            ) from None
+        log.warning("prompts go through the tokenizer whole: %s", self.reason)
+
+    def _around_caption(self, text: str) -> tuple[Ints, Ints]:
+        """Ids in front of the stand-in of a probe, and behind it."""
+        end = _places(text, [f'"""\n{STAND_IN}\n"""'])[0] - len('\n"""')
+        before, _, after = cut(self.encoder, text, [end - len(STAND_IN), end])
+        return before, after
 
     def _cut_frame(self) -> Frame:
         """Head, middle, tail and labels, cut out of a prompt with one number per candidate."""
@@ -236,10 +287,6 @@ class PromptBuilder:
             group=1 if singly else 3,
         )
 
-    def _number_ids_by_tokenizer(self, row: Floats, decimals: int) -> Ints:
-        numbers = kernels.format_numbers(row, decimals, self.recipe.separator)
-        return self._row_pieces(numbers, [])[0]
-
     def _equals_tokenizer(self) -> bool:
         """Whether assembled prompts equal the tokenizer's ids, on random numbers of all kinds."""
         rng = np.random.default_rng(0)
@@ -251,19 +298,12 @@ class PromptBuilder:
                 series = np.abs(series)
             decimals = check % 5
             position = int(rng.integers(0, k))
-            text = self._probe(
-                [
-                    kernels.format_numbers(row, decimals, self.recipe.separator)
-                    for row in _rotation(series, position)
-                ]
-            )
-            stand_in = _places(text, [f'"""\n{STAND_IN}\n"""'])[0] - len('\n"""')
-            try:
-                caption = cut(self.encoder, text, [stand_in - len(STAND_IN), stand_in])[1]
-            except SeamError:
-                return False
+            text = self._probe(self._printed(_rotation(series, position), decimals))
+            before, after = map(len, self._around_caption(text))
+            own = self.encoder.encode(text)[0]
+            caption = own[before : len(own) - after]
             prompt = self.tree(series, decimals, [caption]).prompt(0, position)
-            if not np.array_equal(prompt, self.encoder.encode(text)[0]):
+            if not np.array_equal(prompt, own):
                 return False
         return True
 
@@ -290,11 +330,6 @@ class PromptBuilder:
         return LabelTokens(tuple(self.recipe.labels), np.array(distinct, dtype=np.int32).T)
 
 
-def longest_row(builder: PromptBuilder, series: Floats, decimals: int) -> int:
-    """Tokens of the longest row of ``series`` float64 [N, T] when printed with ``decimals``."""
-    return int(np.diff(builder.number_ids(series, decimals)[1]).max())
-
-
 def _rotation(series: Floats, position: int) -> Floats:
     """Rows as they are listed: the target, row 0, inserted at ``position``."""
     return np.insert(series[1:], position, series[0], axis=0)
@@ -311,4 +346,4 @@ def _places(text: str, snippets: Sequence[str]) -> list[int]:
     return places
 
 
-__all__ = ["Frame", "NumeralTable", "PromptBuilder", "longest_row", "ragged"]
+__all__ = ["Frame", "PromptBuilder", "ragged"]

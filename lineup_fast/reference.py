@@ -54,7 +54,7 @@ def rows_of(series: Series) -> Floats:
     return rows
 
 
-def features(series: Series, threads: int = 0) -> Floats:
+def features(series: Series, threads: int = 0, out: Floats | None = None) -> Floats:
     """Mean, population standard deviation, minimum and maximum of each row, float64 [N, 4]."""
     del threads
     series = rows_of(series)
@@ -62,7 +62,7 @@ def features(series: Series, threads: int = 0) -> Floats:
     first = series[:, :1]
     mean = first[:, 0] + (series - first).mean(axis=1)  # shifted: exact for constant series
     std = np.sqrt(((series - mean[:, None]) ** 2).mean(axis=1))
-    return np.stack([mean, std, series.min(axis=1), series.max(axis=1)], axis=1)
+    return np.stack([mean, std, series.min(axis=1), series.max(axis=1)], axis=1, out=out)
 
 
 def longest_run(a: Floats, b: Floats, decimals: int) -> int:
@@ -189,45 +189,86 @@ def format_numbers(values: Floats, decimals: int, separator: str) -> str:
     return separator.join(f"{value:.{decimals}f}" for value in values.tolist())
 
 
-def number_ids(
-    values: Floats,
-    decimals: int,
-    digits: Ragged,
-    first: Ints,
-    first_negative: Ints,
-    separator: Ints,
-    separator_negative: Ints,
-    dot: Ints,
-    run: int,
-    threads: int = 0,
-) -> tuple[Ints, Longs]:
-    """Token ids of each row of numbers: (int32 [n], int64 offsets [M+1])."""
-    del threads
-    require_values("values", values)
-    ids: list[int] = []
-    offsets = [0]
+class Numerals:
+    """Token ids of printed numbers, by way of their text."""
 
-    def append_digits(text: str) -> None:
-        for at in range(0, len(text), run):
-            chunk = text[at : at + run]
+    def __init__(
+        self,
+        digits: Ragged,
+        first: Ints,
+        first_negative: Ints,
+        separator: Ints,
+        separator_negative: Ints,
+        dot: Ints,
+        group: int,
+    ) -> None:
+        self._digits, self._group, self._dot = digits, group, dot
+        self._openings = (first, first_negative, separator, separator_negative)
+
+    def _of_digits(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for at in range(0, len(text), self._group):
+            chunk = text[at : at + self._group]
             index = int(chunk) + (0, 10, 110)[len(chunk) - 1]
-            ids.extend(digits[0][digits[1][index] : digits[1][index + 1]].tolist())
+            offsets = self._digits[1]
+            ids.extend(self._digits[0][offsets[index] : offsets[index + 1]].tolist())
+        return ids
 
-    for row in values.tolist():
-        for position, value in enumerate(row):
-            text = f"{value:.{decimals}f}"
-            negative = text.startswith("-")
-            if position == 0:
-                ids.extend((first_negative if negative else first).tolist())
-            else:
-                ids.extend((separator_negative if negative else separator).tolist())
-            whole, _, fraction = text.lstrip("-").partition(".")
-            append_digits(whole)
-            if fraction:
-                ids.extend(dot.tolist())
-                append_digits(fraction)
-        offsets.append(len(ids))
-    return np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64)
+    def ids(self, values: Floats, decimals: Ints, threads: int = 0) -> tuple[Ints, Longs]:
+        """Token ids of each row of numbers: (int32 [n], int64 offsets [M+1])."""
+        del threads
+        require_values("values", values)
+        ids: list[int] = []
+        offsets = [0]
+        for row, places in zip(values.tolist(), decimals.tolist(), strict=True):
+            for position, value in enumerate(row):
+                text = f"{value:.{places}f}"
+                ids += self._openings[2 * (position > 0) + text.startswith("-")].tolist()
+                whole, _, fraction = text.lstrip("-").partition(".")
+                ids += self._of_digits(whole)
+                if fraction:
+                    ids += self._dot.tolist() + self._of_digits(fraction)
+            offsets.append(len(ids))
+        return np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64)
+
+    def prompts(
+        self,
+        layout: int,
+        head: Ints,
+        middle: Ints,
+        tail: Ints,
+        labels: Ragged,
+        values: Floats,
+        decimals: Ints,
+        captions: Ragged,
+        out: Ints | None = None,
+        threads: int = 0,
+    ) -> tuple[Ints, Longs]:
+        """Whole prompts of B groups: (ids, offsets [B*G*K+1])."""
+        numbers, ends = self.ids(values, decimals, threads)
+        k = len(labels[1]) - 1
+        label, block, caption = (
+            np.split(ids, offsets[1:-1]) for ids, offsets in (labels, (numbers, ends), captions)
+        )
+        per_group = len(caption) // (len(values) // k)
+        rows: list[Ints] = []
+        for asked, words in enumerate(caption):
+            group = block[asked // per_group * k :][:k]
+            for position in range(k):
+                order = [*group[1 : position + 1], group[0], *group[position + 1 :]]
+                pieces = [part for pair in zip(label, order, strict=True) for part in pair]
+                if layout == 0:
+                    rows.append(np.concatenate([head, *pieces, middle, words, tail]))
+                else:
+                    rows.append(np.concatenate([head, words, middle, *pieces, tail]))
+        offsets = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
+        total = int(offsets[-1])
+        if out is None:
+            out = np.empty(total, dtype=np.int32)
+        if len(out) < total:
+            raise ValueError(f"out: expected room for {total} ids, got {len(out)}")
+        out[:total] = np.concatenate(rows)
+        return out, offsets
 
 
 def prompt_tree(

@@ -47,7 +47,8 @@ class RewardBatch:
     valid bool [n]: an invalid caption has NaN reward and accuracy and its reason [n] in words; it
     must be left out of baselines, never read as 0. counts: captions, groups, questions, invalid,
     ties, unparsed, prefilled_tokens, prompt_tokens; timings in seconds. asked bool [n, K]: the
-    positions that have an answer. recipe and fingerprints (corpus, verifier) name the reward.
+    positions that have an answer. index [n]: the draw, None for the fixed set. recipe and
+    fingerprints (corpus, verifier) name the reward.
     """
 
     reward: Floats
@@ -62,6 +63,7 @@ class RewardBatch:
     recipe: str = ""
     fingerprints: dict[str, str] = field(default_factory=dict)
     asked: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    index: list[int | None] = field(default_factory=list)
 
     def accuracy_by_position(self) -> npt.NDArray[np.float64]:
         """Accuracy at each target position over the valid captions, float64 [K]; NaN: never asked.
@@ -133,7 +135,7 @@ class IdentificationReward:
         captions: Sequence[str],
         ids: Sequence[str],
         *,
-        index: int | Sequence[int] | None = None,
+        index: int | Sequence[int | None] | None = None,
     ) -> RewardBatch:
         """Rewards of captions, each of the item at the same place in ``ids``.
 
@@ -142,7 +144,7 @@ class IdentificationReward:
         Raises: ValueError on unequal lengths and on ids that the corpus does not hold.
         """
         indices = self._indices(captions, ids, index)
-        batch = self._empty(len(captions))
+        batch = self._empty(indices)
         start = time.perf_counter()
         with _clock(batch, "prompts_s"):
             groups = self._groups(captions, ids, indices, batch)
@@ -195,7 +197,10 @@ class IdentificationReward:
         return longest_row(self.builder, series, decimals)
 
     def _indices(
-        self, captions: Sequence[str], ids: Sequence[str], index: int | Sequence[int] | None
+        self,
+        captions: Sequence[str],
+        ids: Sequence[str],
+        index: int | Sequence[int | None] | None,
     ) -> list[int | None]:
         n = len(captions)
         if isinstance(captions, str) or isinstance(ids, str) or len(ids) != n:
@@ -210,10 +215,10 @@ class IdentificationReward:
             return [None if index is None else int(index)] * n
         if len(index) != n:
             raise ValueError(f"index: expected one per caption ({n}), got {len(index)}")
-        return [int(number) for number in index]
+        return [None if number is None else int(number) for number in index]
 
-    def _empty(self, n: int) -> RewardBatch:
-        k = self.recipe.k
+    def _empty(self, indices: list[int | None]) -> RewardBatch:
+        n, k = len(indices), self.recipe.k
         return RewardBatch(
             reward=np.full(n, np.nan, dtype=np.float32),
             accuracy=np.full(n, np.nan, dtype=np.float32),
@@ -227,6 +232,7 @@ class IdentificationReward:
             recipe=self.recipe.name,
             fingerprints=dict(self.fingerprints),
             asked=np.zeros((n, k), dtype=bool),
+            index=indices,
         )  # fmt: skip
 
     def _positions(self, item: str, index: int | None) -> list[int]:

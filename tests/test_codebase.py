@@ -118,7 +118,7 @@ def test_imports_point_one_way() -> None:
 
 def test_core_knows_no_python() -> None:
     for path in CPP:
-        if path.stem in {"bind", "bind_neighbours"}:
+        if path.stem in {"bind", "bind_neighbours", "bind_prompts"}:
             continue
         assert not re.search(r"pybind11|Python\.h|torch", path.read_text(encoding="utf-8")), path
 
@@ -133,6 +133,11 @@ def test_cmake_lists_every_source_and_core_test() -> None:
     assert set(listed[1].split()) == tests
 
 
+def test_everything_is_built_for_any_processor_of_its_kind() -> None:
+    for name in ("CMakeLists.txt", "Makefile", "pyproject.toml", ".ci/cairo-static.sh"):
+        assert not re.search(r"-m(arch|cpu|tune|avx)", (ROOT / name).read_text("utf-8")), name
+
+
 def test_one_version() -> None:
     version = lineup_fast.__version__
     assert _core.build_info()["version"] == version
@@ -142,7 +147,10 @@ def test_one_version() -> None:
 
 
 # What an installation without extras lacks.
-ABSENT = ("torch", "transformers", "pyarrow", "datasets", "cairocffi", "matplotlib", "rich", "tqdm")
+ABSENT = (
+    *("torch", "transformers", "pyarrow", "datasets", "cairocffi", "matplotlib", "rich", "tqdm"),
+    *("uvicorn", "httpx", "sglang"),
+)
 BLOCK = f"import sys; sys.modules.update(dict.fromkeys({ABSENT}))\n"
 
 
@@ -175,7 +183,7 @@ def test_help_imports_nothing_heavy() -> None:
         "for command in ([], *([c] for c in sys.argv[1:])):\n"
         "    try:\n        cli.main([*command, '--help'])\n"
         "    except SystemExit as stop:\n        assert stop.code == 0\n"
-        "heavy = {'torch', 'transformers', 'pyarrow', 'numpy', 'lineup_fast._core'}\n"
+        "heavy = {'torch', 'transformers', 'pyarrow', 'numpy', 'httpx', 'lineup_fast._core'}\n"
         "print('HEAVY:', *(heavy & set(sys.modules)))"
     )
     parser = _run("from lineup_fast import cli\ncli.build_parser().print_help()")

@@ -11,6 +11,8 @@ from hypothesis.extra import numpy as hnp
 from lineup_fast import kernels
 from tests.parity import both
 
+pytestmark = pytest.mark.usefixtures("isa")
+
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (3, 7), (5, 8), (2, 9), (33, 96), (257, 100)])
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -40,11 +42,56 @@ def test_other_inputs_are_coerced() -> None:
     np.testing.assert_array_equal(both("features", strided), expected)
 
 
+@pytest.mark.parametrize("steps", [1, 5, 96, 700])
+def test_overlapping_rows_are_read_where_they_are(steps: int) -> None:
+    line = np.random.default_rng(2).normal(size=steps + 400)
+    windows = np.lib.stride_tricks.sliding_window_view(line, steps)
+    phi = kernels.features(windows)
+    np.testing.assert_array_equal(phi, kernels.features(windows.copy()))
+    np.testing.assert_array_equal(kernels.features(windows[::7]), phi[::7])
+
+
+def test_a_given_output_is_written_and_returned() -> None:
+    series = np.random.default_rng(3).normal(size=(9, 20))
+    expected = both("features", series, rtol=1e-13)
+    out = np.full((9, 4), np.nan)
+    assert kernels.features(series, out=out) is out
+    np.testing.assert_array_equal(out, kernels.features(series))
+    assert both("features", series, out=out, rtol=1e-13) is out
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+
+
+def test_bad_outputs() -> None:
+    frozen = np.empty((1, 4))
+    frozen.flags.writeable = False
+    wrong = "out: expected writable, C-contiguous float64 (1, 4), got "
+    for out, got in (
+        (np.empty((2, 4)), "float64 (2, 4)"),
+        (np.empty((1, 4), np.float32), "float32 (1, 4)"),
+        (np.empty((1, 8))[:, ::2], "float64 (1, 4)"),
+        (frozen, "float64 (1, 4)"),
+    ):
+        with pytest.raises(ValueError, match="out") as caught:
+            both("features", [[1.0]], out=out)
+        assert str(caught.value) == wrong + got
+
+
 def test_threads_change_nothing() -> None:
     series = np.random.default_rng(1).normal(size=(2000, 50))
     one = kernels.features(series, threads=1)
     np.testing.assert_array_equal(one, kernels.features(series, threads=4))
     np.testing.assert_array_equal(one, kernels.features(series))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 15, 16, 17, 33, 96])
+def test_instruction_sets_agree_to_the_last_bit(
+    isa: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert str(kernels.build_info()["isa"]).split()[-1] in (isa, "aarch64", "generic")
+    series = np.random.default_rng(steps).normal(size=(9, steps)) * 1e6
+    phi = kernels.features(series)
+    monkeypatch.setenv("LINEUP_ISA", "plain")
+    assert phi.tobytes() == kernels.features(series).tobytes()
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,24 @@ def test_pixel_values_are_patches_of_charts(style: ChartStyle, dtype: Any) -> No
     assert charts.pixel_values([], style, dtype=dtype)[0].shape == (0, 1176)
 
 
+def test_torch_shares_the_memory() -> None:
+    torch = pytest.importorskip("torch")
+    series = [RNG.normal(size=n) for n in (24, 96)]
+    pixels = torch.empty((2, 308, 588, 3), dtype=torch.uint8)
+    images = charts.render(series, out=pixels.numpy())
+    assert images.ctypes.data == pixels.data_ptr()
+    assert torch.equal(pixels, torch.from_numpy(charts.render(series)))
+    floats = torch.empty((2 * 22 * 42, 1176))
+    halves = torch.empty_like(floats, dtype=torch.bfloat16)
+    charts.pixel_values(series, dtype="float32", out=floats.numpy())
+    charts.pixel_values(series, out=halves.view(torch.uint16).numpy())
+    assert torch.equal(halves, floats.to(torch.bfloat16))
+    values, _ = charts.pixel_values(series)
+    shared = torch.from_numpy(values).view(torch.bfloat16)
+    assert shared.data_ptr() == values.ctypes.data
+    assert torch.equal(shared, halves)
+
+
 def test_unaligned_numbers_are_the_same() -> None:
     images = some_images()
     aligned, _ = charts.patches(images)

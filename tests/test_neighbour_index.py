@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,9 @@ import pytest
 
 from lineup_fast import _core, kernels, reference
 from lineup_fast.neighbour_index import NeighbourIndex
+from tests.conftest import KNOWN
 
-ISAS = ("plain", "avx2", "avx512")
-WIDEST = str(_core.build_info()["isa"]).split()[-1]
-KNOWN = ISAS[: ISAS.index(WIDEST) + 1] if WIDEST in ISAS else ("plain",)
+pytestmark = pytest.mark.usefixtures("isa")
 
 
 def _case(n: int, steps: int, seed: int, dims: int = 4) -> dict[str, Any]:
@@ -67,26 +67,34 @@ def test_native_equals_twin(rule: str, steps: int, max_run: int) -> None:
     assert not allowed.all()
 
 
-@pytest.mark.parametrize("isa", KNOWN)
+@functools.cache
+def _twin_pools(dims: int) -> dict[int, Any]:
+    with mock.patch.object(kernels, "_impl", reference):
+        twin = NeighbourIndex(**_case(150, 6, seed=3, dims=dims), max_run=2, decimals=4)
+        return {k: twin.search(k) for k in (1, 8, 9, 300)}
+
+
 @pytest.mark.parametrize("dims", [1, 2, 4, 5])
-def test_every_instruction_set_equals_twin(
-    isa: str, dims: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LINEUP_ISA", isa)
-    assert str(kernels.build_info()["isa"]).endswith(isa)
-    case = _case(150, 6, seed=3, dims=dims)
-    native, twin = _indexes(case, max_run=2, decimals=4)
-    for k in (1, 8, 9, 300):
-        np.testing.assert_array_equal(native.search(k), twin.search(k))
-    np.testing.assert_array_equal(
-        kernels.features(case["series"]), _core.features(case["series"], 1)
-    )
+def test_dimensions_and_pool_sizes(dims: int) -> None:
+    native = NeighbourIndex(**_case(150, 6, seed=3, dims=dims), max_run=2, decimals=4)
+    for k, pools in _twin_pools(dims).items():
+        np.testing.assert_array_equal(native.search(k), pools)
 
 
 def test_unknown_instruction_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINEUP_ISA", "mmx")
     with pytest.raises(ValueError, match="LINEUP_ISA: expected plain, avx2 or avx512, got mmx"):
         kernels.neighbours([[1.0]], [[1.0]], k=1, max_run=1, decimals=4)
+
+
+def test_lacking_instruction_set_is_refused(
+    lacking_isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINEUP_ISA", lacking_isa)
+    text = f"LINEUP_ISA: expected at most {KNOWN[-1]} on this machine, got {lacking_isa}"
+    for call in (kernels.build_info, lambda: kernels.features([[1.0]])):
+        with pytest.raises(ValueError, match=text):
+            call()
 
 
 @pytest.mark.parametrize("spread", [1e-9, 1e5])

@@ -11,6 +11,8 @@ import pytest
 from lineup_fast import kernels
 from tests.parity import both
 
+pytestmark = pytest.mark.usefixtures("isa")
+
 
 def _walks(n: int, steps: int, seed: int, decimals: int = 1) -> np.ndarray:
     """Windows at stride 1 of three random walks, so that most near ones overlap."""

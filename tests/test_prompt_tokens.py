@@ -46,13 +46,13 @@ def _series(rng: np.random.Generator, k: int, steps: int) -> np.ndarray:
 
 @pytest.mark.parametrize("k", [2, 4, 12])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("family", [*FAMILIES, "gpt2"])
+@pytest.mark.parametrize("family", [*FAMILIES, "gpt2", "phrases"])
 def test_assembled_ids_are_the_tokenizers_own(family: str, layout: Any, k: int) -> None:
     rng = np.random.default_rng(k)
     tok = tokenizer(family)
     for separator in (", ", ","):
         builder = PromptBuilder(tok, Recipe(k=k, layout=layout, separator=separator))
-        assert (builder.table is None) == (family == "gpt2")
+        assert (builder.reason is None) == (family not in ("gpt2", "phrases"))
         for decimals in (0, 1, 3):
             series = _series(rng, k, 7)
             series[0, 0] = -0.0001  # prints as a negative zero
@@ -61,6 +61,35 @@ def test_assembled_ids_are_the_tokenizers_own(family: str, layout: Any, k: int) 
                 text = builder.text(series, decimals, "x", position)
                 assert SYSTEM in text
                 assert tree.prompt(0, position).tolist() == _own_ids(tok, text)
+            # The distractors in front of the target are there once, whoever read them.
+            shared = sum(len(tree.node(i)) for i in range(len(tree.parent)))
+            assert shared < sum(len(tree.prompt(g, p)) for g, p in np.ndindex(2, k))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("family", ["qwen2", "gpt2"])
+def test_whole_prompts_are_those_of_the_trees(family: str, layout: Any) -> None:
+    rng = np.random.default_rng(0)
+    builder = PromptBuilder(tokenizer(family), Recipe(k=3, layout=layout))
+    sets, decimals = np.stack([_series(rng, 3, 5) for _ in range(4)]), [0, 1, 2, 3]
+    words = builder.caption_ids(["x", "x x", "Falls to -3.5.", "1, 2", "a", "b", "c", "d"])
+    captions = [words[:2], words[2:4], words[4:6], words[6:]]
+    ids, offsets = builder.prompts(sets, decimals, captions)
+    buffer = np.empty(len(ids) + 5, dtype=np.int32)
+    into, _ = builder.prompts(sets, decimals, captions, out=buffer)
+    assert np.shares_memory(into, buffer)
+    assert into.tolist() == ids.tolist()
+    prompts = iter(np.split(ids, offsets[1:-1]))
+    for series, places, group in zip(sets, decimals, captions, strict=True):
+        tree = builder.tree(series, places, group)
+        for g, p in np.ndindex(2, 3):
+            assert next(prompts).tolist() == tree.prompt(g, p).tolist()
+    with pytest.raises(ValueError, match="captions: expected 4 groups of equally many, got 3 of"):
+        builder.prompts(sets, decimals, captions[1:])
+    with pytest.raises(ValueError, match=r"sets: expected 3 rows|series: expected 3 rows"):
+        builder.prompts(sets[:, :2], decimals, captions)
+    with pytest.raises(ValueError, match="out: expected room for"):
+        builder.prompts(sets, decimals, captions, out=buffer[:10])
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -153,18 +182,18 @@ def test_label_tokens_continue_the_prompt(family: str) -> None:
         assert continued[-1] in variants
 
 
+def _ascii(*merges: tuple[str, str]) -> PreTrainedTokenizerFast:
+    """A token per character, and what the merges make of them."""
+    names = [chr(code) for code in range(128)] + ["".join(merge) for merge in merges]
+    raw = Tokenizer(models.BPE({name: at for at, name in enumerate(names)}, list(merges)))
+    return PreTrainedTokenizerFast(tokenizer_object=raw)
+
+
 def test_labels_that_are_no_token_of_their_own_are_refused() -> None:
-    letters = [chr(code) for code in range(128)]
-
-    def made(merges: list[tuple[str, str]]) -> PreTrainedTokenizerFast:
-        names = letters + ["".join(merge) for merge in merges]
-        raw = Tokenizer(models.BPE({name: at for at, name in enumerate(names)}, merges))
-        return PreTrainedTokenizerFast(tokenizer_object=raw)
-
-    PromptBuilder(made([]), Recipe(k=2))
+    PromptBuilder(_ascii(), Recipe(k=2))
     # "Answer:" + "A" is read as "Answer" + ":A", and " A" as two tokens.
     with pytest.raises(ValueError, match="labels: expected each of A, B to be one token"):
-        PromptBuilder(made([(":", "A")]), Recipe(k=2))
+        PromptBuilder(_ascii((":", "A")), Recipe(k=2))
 
 
 def test_a_tokenizer_that_glues_a_space_to_digits_is_used_itself(
@@ -172,13 +201,34 @@ def test_a_tokenizer_that_glues_a_space_to_digits_is_used_itself(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         builder = PromptBuilder(tokenizer("gpt2"), Recipe(k=2))
-    assert builder.table is None
-    assert [record.name for record in caplog.records] == ["lineup_fast.prompt_tokens"]
+    assert builder.reason is not None
+    assert "expected a token boundary after" in builder.reason
+    assert [record.getMessage() for record in caplog.records] == [
+        f"prompts go through the tokenizer whole: {builder.reason}"
+    ]
 
 
-def test_a_tokenizer_without_boundaries_around_numbers_is_refused() -> None:
-    with pytest.raises(ValueError, match="token boundaries around numbers"):
-        PromptBuilder(tokenizer("phrases"))
+def test_a_tokenizer_that_joins_the_caption_with_what_surrounds_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="token boundaries around the caption"):
+        PromptBuilder(_ascii(("x", "\n")), Recipe(k=2))
+
+
+def test_a_tokenizer_whose_ids_are_not_those_of_the_pieces_is_used_itself() -> None:
+    """Every boundary is there, but what stands between digits depends on what comes later."""
+    builder = PromptBuilder(tokenizer("qwen2"), Recipe(k=2))
+    own = builder.encoder.encode
+
+    def odd(text: str) -> Any:
+        ids, ends = own(text)
+        ids[-1] += text.count("7") % 2
+        return ids, ends
+
+    builder.encoder.encode = odd  # type: ignore[method-assign]
+    changed = PromptBuilder(builder.encoder, Recipe(k=2))
+    assert changed.reason == "assembled ids differ from its own"
+    series = np.array([[7.0, 1.0], [2.0, 3.0]])
+    tree = changed.tree(series, 0, changed.caption_ids(["x"]))
+    assert tree.prompt(0, 1).tolist() == odd(changed.text(series, 0, "x", 1))[0].tolist()
 
 
 def test_slow_tokenizers_are_refused() -> None:

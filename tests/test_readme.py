@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +19,13 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_embedding_example_runs_and_tells_good_from_vague(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("torch")
-    shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(shown) == 1
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the examples name: the corpus of make demo, smaller, and the verifier."""
+    folder = tmp_path_factory.mktemp("readme")
     channels, _ = default_data.read_default()
     made = corpus.build(
         channels,
@@ -29,15 +34,46 @@ def test_the_embedding_example_runs_and_tells_good_from_vague(
         scale=(0, 100),
         test_sources=default_data.TEST_SOURCES,
     )
-    made.save(tmp_path / "runs/demo/corpus")
-    shutil.copytree(ROOT / "trainer/tiny/verifier", tmp_path / "trainer/tiny/verifier")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    exec(compile(shown[0], "README.md", "exec"), names)
-    batch = names["batch"]
-    assert batch.valid.all()  # type: ignore[attr-defined]
-    assert np.isfinite(batch.reward).all()  # type: ignore[attr-defined]
-    assert batch.reason == [None, None]  # type: ignore[attr-defined]
+    made.save(folder / "runs/demo/corpus")
+    shutil.copytree(ROOT / "trainer/tiny/verifier", folder / "trainer/tiny/verifier")
+    return folder
+
+
+def test_the_examples_run_and_the_server_says_what_the_reward_says(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    assert len(PYTHON) == 2
+    monkeypatch.chdir(checkout)
+    monkeypatch.delenv("LINEUP_TOKEN", raising=False)
+    names: dict[str, Any] = {}
+    exec(compile(PYTHON[0], "README.md", "exec"), names)
+    embedded = names["batch"]
+    assert embedded.valid.all()
+    assert np.isfinite(embedded.reward).all()
+    assert embedded.reason == [None, None]
+
+    shown = re.search(r"^lineup-fast (serve [^`]*?)\n```", README, re.MULTILINE)
+    assert shown
+    words = shlex.split(shown[1].replace("\\\n", " "))
+    command = [sys.executable, "-m", "lineup_fast.cli", *words, "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        url = re.search(r"http://[\d.:]+", server.stdout.readline())
+        assert url
+        assert "http://127.0.0.1:8900" in PYTHON[1]
+        code = PYTHON[1].replace("http://127.0.0.1:8900", url[0])
+        exec(compile(code, "README.md", "exec"), names)
+    finally:
+        server.terminate()
+        assert server.wait(60) == 0
+        server.stdout.close()
+    served = names["batch"]
+    assert served is not embedded
+    np.testing.assert_allclose(served.reward, embedded.reward, atol=1e-6)
+    assert served.index == [7, 7]
+    assert served.fingerprints == embedded.fingerprints
 
 
 def test_named_paths_exist() -> None:

@@ -72,6 +72,27 @@ def test_texts_are_the_values_and_steps_are_nice(limits: tuple[float, float], n:
         assert len({len(text.partition(".")[2]) for text in texts}) == 1
 
 
+@settings(max_examples=300, deadline=None)
+@given(ranges(), st.integers(2, 12))
+def test_no_smaller_nice_step_would_do(limits: tuple[float, float], n: int) -> None:
+    lo, hi = limits
+    positions, texts = nice_ticks(lo, hi, n)
+    if len(texts) < 2 or positions.tolist() == [lo, hi]:
+        return
+    step = Fraction(texts[1]) - Fraction(texts[0])
+    # Down the ladder 1, 2, 2.5, 5.
+    leading = str(step.numerator * 10**400 // step.denominator).rstrip("0")
+    smaller = step * {"1": Fraction(1, 2), "5": Fraction(1, 2), "2": Fraction(1, 2)}.get(
+        leading, Fraction(4, 5)
+    )
+    if float(smaller) < (hi - lo) / n:
+        return  # too many intervals
+    first = math.ceil(Fraction(math.nextafter(lo, -math.inf)) / smaller)
+    marks = [float(k * smaller) for k in range(first, first + n + 4)]
+    marks = [mark for mark in marks if lo <= mark <= hi]
+    assert len(marks) > n + 1 or len(set(marks)) < len(marks)
+
+
 @pytest.mark.parametrize(
     ("lo", "hi", "n", "expected"),
     [

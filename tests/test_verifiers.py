@@ -304,7 +304,10 @@ def test_merged_parts_equal_one_softmax(dtype: torch.dtype) -> None:
     tolerance = 1e-6 if dtype is not torch.bfloat16 else 2e-2
     merged, lse = merge(*first, *second)
     torch.testing.assert_close(merged.to(dtype), whole, atol=tolerance, rtol=0)
-    torch.testing.assert_close(lse, whole_lse, atol=1e-5, rtol=0)
+    # How exactly a kernel sums half-precision products depends on the processor.
+    torch.testing.assert_close(
+        lse, whole_lse, atol=1e-3 if dtype is torch.bfloat16 else 1e-5, rtol=0
+    )
     for causal in (False, True):
         fused = attend(q, k, v, 0.3, causal=causal)
         with pytest.MonkeyPatch.context() as patch:

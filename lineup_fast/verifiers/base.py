@@ -142,6 +142,44 @@ def withhold_too_long(tree: PromptTree, limit: int | None) -> tuple[PromptTree, 
     return tree, reasons
 
 
+def admit(
+    trees: Sequence[PromptTree], n_vocabulary: int, limit: int | None
+) -> tuple[list[PromptTree], list[list[str | None]]]:
+    """Trees without the captions whose prompts exceed ``limit`` tokens, and the reasons.
+
+    Raises: ValueError on ids outside the vocabulary.
+    """
+    for tree in trees:
+        check_ids("ids", tree.ids, n_vocabulary)
+    pairs = [withhold_too_long(tree, limit) for tree in trees]
+    return [tree for tree, _ in pairs], [reason for _, reason in pairs]
+
+
+def check_ids(name: str, ids: Ints, n_vocabulary: int) -> None:
+    """Raises ValueError unless every id is one of the verifier's vocabulary."""
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= n_vocabulary:
+        raise ValueError(
+            f"{name}: expected 0 to {n_vocabulary - 1}, the verifier's vocabulary, "
+            f"got {low} to {high}"
+        )
+
+
+def tree_scores(
+    tree: PromptTree, answer: Floats, reasons: Sequence[str | None], computed: int
+) -> TreeScores:
+    """One tree's answers, label log-probabilities float32 [G, K, K] and tokens computed for them.
+
+    A caption with a non-finite answer and no reason yet gets one.
+    """
+    reasons = list(reasons)
+    broken = (tree.questions >= 0) & ~np.isfinite(answer).all(axis=2)
+    for caption in np.flatnonzero(broken.any(axis=1)).tolist():
+        reasons[caption] = reasons[caption] or "non-finite logits"
+    mass = np.exp(answer).sum(axis=2)
+    return TreeScores(answer, mass, reasons, computed, int(prompt_lengths(tree).sum()))
+
+
 def keep_positions(tree: PromptTree, positions: Sequence[int]) -> PromptTree:
     """The tree with only the given target positions asked."""
     questions = np.full_like(tree.questions, -1)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from lineup_fast import hub
 from lineup_fast.kernels import prompt_tree
 from lineup_fast.verifiers.base import (
     MAX_REPLY_TOKENS,
     LabelTokens,
     TreeReplies,
     TreeScores,
+    admit,
     prompt_lengths,
-    withhold_too_long,
+    tree_scores,
 )
 from lineup_fast.verifiers.prefix_engine import PrefixEngine
 from lineup_fast.verifiers.prefix_plan import batches
@@ -76,7 +77,13 @@ class TransformersVerifier:
             torch.set_num_threads(threads)
         self.name = str(model) if not hasattr(model, "config") else type(model).__name__
         self.model = _load_model(model, device, dtype)
-        self.encoder = as_encoder(tokenizer if tokenizer is not None else _load_tokenizer(model))
+        if tokenizer is None:
+            if hasattr(model, "config"):
+                raise ValueError(
+                    "tokenizer: expected a fast tokenizer beside a loaded model, got None"
+                )
+            tokenizer = hub.load_tokenizer(model)
+        self.encoder = as_encoder(tokenizer)
         config = self.model.config.get_text_config()
         self.max_prompt_tokens: int | None = getattr(config, "max_position_embeddings", None)
         self.n_vocabulary = int(self.model.get_input_embeddings().weight.shape[0])
@@ -108,7 +115,7 @@ class TransformersVerifier:
         """Log-probabilities of the labels at the answer position of every question.
 
         Captions whose prompts exceed the context get a reason instead of an answer. Raises:
-        ValueError on ids outside the vocabulary, BackendError when the model fails.
+        ValueError on ids outside the vocabulary, torch's RuntimeError when the model fails.
         """
         del groups
         kept, reasons = self._admitted(trees)
@@ -122,7 +129,7 @@ class TransformersVerifier:
                 else:
                     answers, prefilled = self._plain_labels(part, table)
                 for number, answer, computed in zip(run, answers, prefilled, strict=True):
-                    results.append(_scores(kept[number], answer, reasons[number], computed))
+                    results.append(tree_scores(kept[number], answer, reasons[number], computed))
         return results
 
     def generate(
@@ -156,17 +163,7 @@ class TransformersVerifier:
     ) -> tuple[list[PromptTree], list[list[str | None]]]:
         """Trees without the captions that do not fit, and the reasons."""
         limit = self.max_prompt_tokens
-        if limit is not None:
-            limit -= new_tokens
-        for tree in trees:
-            low, high = int(tree.ids.min()), int(tree.ids.max())
-            if low < 0 or high >= self.n_vocabulary:
-                raise ValueError(
-                    f"ids: expected 0 to {self.n_vocabulary - 1}, the verifier's vocabulary, "
-                    f"got {low} to {high}"
-                )
-        pairs = [withhold_too_long(tree, limit) for tree in trees]
-        return [tree for tree, _ in pairs], [reason for _, reason in pairs]
+        return admit(trees, self.n_vocabulary, None if limit is None else limit - new_tokens)
 
     def _fits_window(self, trees: Sequence[PromptTree], new_tokens: int = 0) -> bool:
         """Whether no sliding window bites: only then are shared prefixes exact."""
@@ -297,7 +294,7 @@ def _load_model(model: Any, device: str, dtype: str) -> Any:
         kind = getattr(torch, dtype, None)
         if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
             raise ValueError(f"dtype: expected a torch dtype such as float32, got {dtype!r}")
-        model = _from_pretrained(AutoModelForCausalLM, model, dtype=getattr(torch, dtype))
+        model = hub.from_pretrained(AutoModelForCausalLM, model, dtype=getattr(torch, dtype))
         try:
             model = model.to(device)
         except (RuntimeError, AssertionError) as error:  # no such device, or no memory on it
@@ -305,38 +302,6 @@ def _load_model(model: Any, device: str, dtype: str) -> Any:
                 f"device: expected one that torch has, got {device!r} ({error})"
             ) from error
     return model.eval().requires_grad_(False)
-
-
-def _load_tokenizer(model: Any) -> Any:
-    if hasattr(model, "config"):
-        raise ValueError("tokenizer: expected a fast tokenizer beside a loaded model, got None")
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-    from transformers.models.auto.tokenization_auto import get_tokenizer_config
-
-    # AutoTokenizer overrules a generic class by the architecture's own, whose rules of splitting
-    # replace those in tokenizer.json without a word (model type qwen2 in transformers 5.24).
-    generic = ("TokenizersBackend", "PreTrainedTokenizerFast")
-    declared = get_tokenizer_config(str(model)).get("tokenizer_class")
-    return _from_pretrained(
-        PreTrainedTokenizerFast if declared in generic else AutoTokenizer, model
-    )
-
-
-def _from_pretrained(kind: Any, name: Any, **options: Any) -> Any:
-    from transformers.utils import logging as library
-
-    shown = library.is_progress_bar_enabled()
-    if not sys.stderr.isatty():
-        library.disable_progress_bar()
-    try:
-        return kind.from_pretrained(str(name), **options)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"verifier: expected a folder or hub id of a model, got {str(name)!r} ({error})"
-        ) from error
-    finally:
-        if shown:
-            library.enable_progress_bar()
 
 
 def _sliding_window(config: Any) -> int | None:
@@ -363,16 +328,3 @@ def _of_labels(logits: Tensor, table: Tensor) -> Tensor:
     exact = logits.float()
     variants = exact[:, table.clamp(min=0)].masked_fill(table < 0, float("-inf"))
     return torch.logsumexp(variants, dim=-1) - torch.logsumexp(exact, dim=-1, keepdim=True)
-
-
-def _scores(
-    tree: PromptTree, answer: np.ndarray, reasons: list[str | None], computed: int
-) -> TreeScores:
-    """One tree's answers; a caption with a non-finite answer gets a reason."""
-    reasons = list(reasons)
-    asked = tree.questions >= 0
-    broken = asked & ~np.isfinite(answer).all(axis=2)
-    for caption in np.flatnonzero(broken.any(axis=1)).tolist():
-        reasons[caption] = "non-finite logits"
-    mass = np.exp(answer).sum(axis=2)
-    return TreeScores(answer, mass, reasons, computed, int(prompt_lengths(tree).sum()))

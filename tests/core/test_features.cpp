@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <stdexcept>
+#include <string>
 
 #include "check.hpp"
 
@@ -24,7 +25,7 @@ std::vector<double> waves(std::size_t size) {
 }
 
 void every_isa_gives_the_same_bits() {
-    for (const std::size_t steps : {1U, 2U, 7U, 8U, 15U, 16U, 17U, 31U, 67U, 96U}) {
+    for (const std::size_t steps : {1U, 2U, 7U, 8U, 15U, 16U, 17U, 31U, 67U, 96U, 700U, 3000U}) {
         const std::vector<double> values = waves(53 * steps);
         const std::vector<double> plain = features_of(values, 53, 1, Isa::plain);
         for (const Isa isa : {Isa::avx2, Isa::avx512}) {
@@ -59,6 +60,16 @@ int main() {
 
     CHECK(lineup::named_isa("") == lineup::best_isa());
     CHECK(lineup::named_isa("plain") == Isa::plain);
+    const std::string best = lineup::isa_name(lineup::best_isa());
+    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+        const std::string name = lineup::isa_name(isa);
+        if (isa <= lineup::best_isa()) {
+            CHECK(lineup::named_isa(name) == isa);
+        } else {
+            CHECK_THROWS(lineup::named_isa(name), std::invalid_argument,
+                         "LINEUP_ISA: expected at most " + best + " on this machine, got " + name);
+        }
+    }
     CHECK_THROWS(lineup::named_isa("sse9"), std::invalid_argument,
                  "LINEUP_ISA: expected plain, avx2 or avx512, got sse9");
     return check_result();

@@ -50,6 +50,61 @@ lineup::PromptTree tree_of_three(lineup::Layout layout) {
                                         .captions = captions.view()});
 }
 
+// A table that makes one id of a digit: its character.
+lineup::Numerals digits() {
+    Ids ids;
+    std::vector<std::int64_t> offsets{0};
+    for (int width = 1, count = 10; width <= 3; ++width, count *= 10) {
+        for (int n = 0; n < count; ++n) {
+            for (int power = count / 10; power > 0; power /= 10)
+                ids.push_back('0' + n / power % 10);
+            offsets.push_back(static_cast<std::int64_t>(ids.size()));
+        }
+    }
+    const Ids comma{','}, minus{'-'}, both{',', '-'}, dot{'.'};
+    return lineup::Numerals({.digit_ids = ids,
+                             .digit_offsets = offsets,
+                             .openings = {{}, minus, comma, both},
+                             .dot = dot,
+                             .group = 1});
+}
+
+void test_whole_prompts() {
+    const Ids head{'<'}, middle{'|'}, tail{'>'};
+    const Ragged labels({{'A'}, {'B'}});
+    const Ragged captions({{'q'}, {'r', 's'}, {}, {'t'}});
+    const std::vector<double> values{1, -2, 30, 4, 5, 6, 7, 8};  // two groups of two of two
+    const Ids decimals{0, 0, 1, 1};
+    const lineup::PromptParts parts{.head = head,
+                                    .middle = middle,
+                                    .tail = tail,
+                                    .labels = labels.view(),
+                                    .blocks = {},
+                                    .block_end = {},
+                                    .captions = captions.view()};
+    const auto written = [&](lineup::Layout layout, std::size_t room, int threads) {
+        Ids out(room, '?');
+        const auto offsets = lineup::whole_prompts(layout, parts, digits(), {values.data(), 4, 2},
+                                                   decimals, out, threads, {}, lineup::best_isa());
+        CHECK(offsets.size() == 9);
+        std::string text;
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            if (std::ranges::count(offsets, static_cast<std::int64_t>(i)) > 0) text += ' ';
+            text += static_cast<char>(out[i]);
+        }
+        return text;
+    };
+    const std::string first =
+        " <A1,-2B30,4|q> <A30,4B1,-2|q> <A1,-2B30,4|rs> <A30,4B1,-2|rs>"
+        " <A5.0,6.0B7.0,8.0|> <A7.0,8.0B5.0,6.0|> <A5.0,6.0B7.0,8.0|t> <A7.0,8.0B5.0,6.0|t>";
+    CHECK(written(lineup::Layout::candidates_first, 136, 1) == first);
+    const std::string caption_first = written(lineup::Layout::caption_first, 136, 2);
+    CHECK(caption_first.starts_with(" <q|A1,-2B30,4> <q|A30,4B1,-2> <rs|A1,-2B30,4>"));
+    // What does not fit is not written, prompts of one caption together.
+    const std::string part = written(lineup::Layout::candidates_first, 40, 1);
+    CHECK(part.starts_with(" <A1,-2B30,4|q> <A30,4B1,-2|q> ????"));
+}
+
 }  // namespace
 
 int main() {
@@ -74,5 +129,6 @@ int main() {
     // K² - (K-1)(K-2)/2 = 8 blocks with one "." each, once for all captions or once per caption.
     CHECK(std::count(candidates_first.ids.begin(), candidates_first.ids.end(), '.') == 8);
     CHECK(std::count(caption_first.ids.begin(), caption_first.ids.end(), '.') == 16);
+    test_whole_prompts();
     return check_result();
 }

@@ -37,6 +37,7 @@ class Run:
     validation: dict[int, list[Scored]] = field(default_factory=dict)
     best: dict[str, Any] = field(default_factory=dict)
     final: dict[str, Any] = field(default_factory=dict)
+    audit: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
@@ -110,6 +111,8 @@ def read_run(path: Path) -> Run:
     run.final = _read_object(
         run, "final.json", "the second fixed set was not scored: the run is unfinished or was ended"
     )
+    if (path / "audit.json").is_file():
+        run.audit = _read_object(run, "audit.json", "the audit cannot be shown")
     if not run.validation:
         run.notes.append("There is no validation pass: captions and their anatomy cannot be shown.")
     return run

