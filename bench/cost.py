@@ -21,7 +21,7 @@ import numpy as np
 
 from bench import machine, peers
 from bench.record import RESULTS, seconds_of
-from lineup_fast import charts, kernels
+from lineup_fast import SlidingWindows, charts, kernels
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, user_text
 
@@ -77,11 +77,12 @@ def chart_costs(steps: int) -> Costs:
 def neighbour_costs(n: int) -> Costs:
     """Seconds per window to find the 8 nearest of all of them, the tree included."""
     steps, k = 96, 8
-    windows, source, start = peers.ett_like(n, steps)
+    windows = SlidingWindows.cut(peers.ett_like(n, steps), steps)
     phi = kernels.features(windows)
-    pool: dict[str, Any] = {"series": windows, "source": source, "start": start, "decimals": 4}
-    pool |= {"z": (phi - phi.mean(axis=0)) / phi.std(axis=0), "max_run": 19, "rule": "window"}
-    place = source.astype(np.int64) * (int(start.max()) + 2 * steps) + start
+    pool: dict[str, Any] = {"series": windows, "decimals": 4, "max_run": 19, "rule": "window"}
+    pool["z"] = (phi - phi.mean(axis=0)) / phi.std(axis=0)
+    span = int(windows.start.max()) + 2 * steps
+    place = windows.source.astype(np.int64) * span + windows.start
     asked = np.arange(n)
     if n > 100_000:
         asked = np.sort(np.random.default_rng(0).choice(n, SAMPLE, replace=False))

@@ -180,18 +180,16 @@ def numpy_features(series: Points, out: Points) -> None:
     series.max(axis=1, out=out[3])
 
 
-def ett_like(n: int, steps: int, seed: int = 0) -> tuple[Any, Rows, Rows]:
-    """Windows at stride 1 of seven channels: a reverting level, a day, a week, and noise.
+def ett_like(n: int, steps: int, channels: int = 7, seed: int = 0) -> list[Points]:
+    """Channels that hold n windows at stride 1: a reverting level, a day, a week, and noise.
 
     Steps are quarters of an hour. The day and the noise grow and fade, so that features spread as
     those of measured channels do: a query costs scipy's tree about what it costs among ETTm1's.
-    Returns the windows [n, steps], source [n], start [n].
     """
     rng = np.random.default_rng(seed)
-    per = [n // 7 + (channel < n % 7) for channel in range(7)]
-    cut, source, start = [], [], []
-    for channel, count in enumerate(per):
-        length = count + steps - 1
+    cut = []
+    for channel in range(channels):
+        length = n // channels + (channel < n % channels) + steps - 1
         quarter = np.arange(length)  # of an hour, as ETTm1 is sampled
         day = np.exp(0.5 * _autoregressive(rng, length, 0.9995)) * rng.uniform(1, 4)
         loud = np.exp(0.5 * _autoregressive(rng, length, 0.9995))
@@ -199,10 +197,8 @@ def ett_like(n: int, steps: int, seed: int = 0) -> tuple[Any, Rows, Rows]:
         values += day * np.sin(quarter * 2 * np.pi / 96 + channel)
         values += rng.uniform(0.5, 2) * np.sin(quarter * 2 * np.pi / 672)
         values += loud * _autoregressive(rng, length, 0.9)
-        cut.append(np.lib.stride_tricks.sliding_window_view(values, steps))
-        source.append(np.full(count, channel))
-        start.append(np.arange(count))
-    return np.concatenate(cut), np.concatenate(source), np.concatenate(start)
+        cut.append(values)
+    return cut
 
 
 def _autoregressive(rng: np.random.Generator, length: int, keep: float) -> Points:

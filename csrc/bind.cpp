@@ -20,10 +20,11 @@ using namespace bind;
 
 const char* const kFeatures = R"(Return mean, population std, min and max of each row.
 
-series: float64 [N, T], rows may overlap. Returns float64 [N, 4], which is out if there is one.)";
+series: float64 [N, T], rows may overlap, or a tuple as of NeighbourIndex. Returns float64 [N, 4],
+which is out if there is one.)";
 
-Floats features(const Windows& series, int threads, std::optional<Floats> out) {
-    const lineup::Rows view = windows("series", series);
+Floats features(const py::object& series, int threads, std::optional<Floats> out) {
+    const lineup::Rows view = series_rows("series", series);
     const auto n = static_cast<py::ssize_t>(view.n), width = py::ssize_t{lineup::kFeatures};
     if (!out) out.emplace(std::vector<py::ssize_t>{n, width});
     if (out->ndim() != 2 || out->shape(0) != n || out->shape(1) != width) refuse("out", "[N, 4]");
@@ -175,7 +176,7 @@ py::dict build_info() {
 
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.doc() = "Native kernels of lineup_fast; call them through lineup_fast.kernels.";
-    m.def("features", &features, kFeatures, py::arg("series").noconvert(), py::arg("threads") = 0,
+    m.def("features", &features, kFeatures, py::arg("series"), py::arg("threads") = 0,
           py::arg("out").noconvert() = py::none());
     m.def("longest_run", &longest_run, kLongestRun, py::arg("a").noconvert(),
           py::arg("b").noconvert(), py::arg("decimals"));

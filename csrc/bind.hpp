@@ -36,20 +36,9 @@ inline lineup::Rows rows(const std::string& name, const Floats& array) {
             static_cast<std::size_t>(array.shape(1))};
 }
 
-// Rows whose values are contiguous but which may overlap, as sliding windows do.
-using Windows = py::array_t<double, 0>;
-
-inline lineup::Rows windows(const std::string& name, const Windows& array) {
-    if (array.ndim() != 2 || array.size() == 0) refuse(name, "two dimensions, no empty side");
-    constexpr auto width = static_cast<py::ssize_t>(sizeof(double));
-    const auto n = static_cast<std::size_t>(array.shape(0));
-    const auto steps = static_cast<std::size_t>(array.shape(1));
-    const bool good = (steps == 1 || array.strides(1) == width) && array.strides(0) >= 0 &&
-                      array.strides(0) % width == 0;
-    if (!good) refuse(name, "rows of contiguous values");
-    const std::size_t stride = n == 1 ? steps : static_cast<std::size_t>(array.strides(0) / width);
-    return {array.data(), n, steps, stride};
-}
+// Rows of contiguous values: an array [N, T], whose rows may overlap as sliding windows do, or a
+// tuple (values [V], at [N], steps) of windows that begin anywhere in an array.
+lineup::Rows series_rows(const std::string& name, const py::object& series);
 
 template <class T>
 std::span<const T> flat(const std::string& name, const Array<T>& array) {

@@ -280,7 +280,7 @@ double scale_of(const Rows& points) {
     for (std::size_t i = 0; i < points.n; ++i) {
         for (const double x : points.row(i)) furthest = std::max(furthest, std::abs(x));
     }
-    return furthest > 0.0 ? std::ldexp(1.0, std::min(50 - std::ilogb(furthest), 900)) : 1.0;
+    return furthest > 0.0 ? std::ldexp(1.0, std::min(50 - std::ilogb(furthest), 400)) : 1.0;
 }
 
 }  // namespace

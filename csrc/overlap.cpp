@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t kBase = 0x9E3779B97F4A7C15ULL;  // odd, so that no position is lost
 constexpr std::size_t kRows = 64;                       // of one chunk of work
+constexpr std::size_t kStretch = 1 << 14;
 
 std::vector<double> rounded_copy(std::span<const double> values, double scale) {
     std::vector<double> copy(values.size());
@@ -53,9 +54,17 @@ GramIndex::GramIndex(const Rows& series, std::size_t max_run, int decimals, int 
       scale_(decimal_scale(decimals)),
       length_(max_run + 1),
       count_(max_run < series.steps ? series.steps - max_run : 0),
-      prints_(count_ * series.n),
+      shared_(series.overlap()),
       places_(series.n) {
-    if (count_) {
+    if (count_ && shared_) {
+        const std::span<const double> all = series_.all();
+        prints_.resize(all.size() - max_run);
+        parallel_for(prints_.size(), kStretch, threads, poll,
+                     [&](std::size_t begin, std::size_t end) {
+                         fill(all.subspan(begin, end - begin + max_run), prints_.data() + begin);
+                     });
+    } else if (count_) {
+        prints_.resize(count_ * series.n);
         parallel_for(series.n, kRows, threads, poll, [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) {
                 fill(series_.row(i), prints_.data() + i * count_);
@@ -77,7 +86,7 @@ void GramIndex::fill(std::span<const double> values, std::uint32_t* out) const {
         leaving *= kBase;
     }
     out[0] = static_cast<std::uint32_t>(print >> 32);
-    for (std::size_t at = 1; at < count_; ++at) {
+    for (std::size_t at = 1; at + length_ <= values.size(); ++at) {
         print = print * kBase + terms[at + length_ - 1] - leaving * terms[at - 1];
         out[at] = static_cast<std::uint32_t>(print >> 32);
     }

@@ -30,7 +30,7 @@ class GramIndex {
     std::size_t count() const { return count_; }  // grams in a row, 0 if no row has so many values
 
     std::span<const std::uint32_t> row(std::size_t i) const {
-        return {prints_.data() + i * count_, count_};
+        return {prints_.data() + (shared_ ? series_.offset(i) : i * count_), count_};
     }
 
     // A place for every row on one axis: rows less than count() apart are known to share a gram,
@@ -38,7 +38,7 @@ class GramIndex {
     // so that most pairs of windows at a small stride need no look at their grams. Rising.
     std::span<const std::uint32_t> places() const { return places_; }
 
-    // Fingerprints of the grams of any series of as many steps to out [count].
+    // Fingerprints of the grams of any stretch of values, each to its place in out.
     void fill(std::span<const double> values, std::uint32_t* out) const;
 
     // Whether two stretches of length() values are equal once rounded.
@@ -52,7 +52,8 @@ class GramIndex {
     double scale_;
     std::size_t length_;
     std::size_t count_;
-    std::vector<std::uint32_t> prints_;  // [n, count]
+    bool shared_;                        // rows overlap, and so do their prints
+    std::vector<std::uint32_t> prints_;  // [n, count], or of every stretch of all values
     std::vector<std::uint32_t> places_;  // [n]
 };
 

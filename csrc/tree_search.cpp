@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::size_t kFew = 24;   // candidates that are sorted by counting
-constexpr std::size_t kMany = 64;  // at least kFew + kLeaf
+constexpr std::size_t kMany = 96;  // candidates that are counted at most
 
 // Puts a leaf into the list: its box and its centre as seen from the middle of the batch.
 void add_leaf(const BoxTree& tree, const double* node, std::size_t child, std::size_t leaf,
@@ -117,22 +117,20 @@ TARGET inline std::uint32_t bits(const Flags& flags) {
 
 }  // namespace
 
-TreeKernels tree_kernels(Isa isa) {
+TreeKernels tree_kernels(Isa isa, std::size_t dims) {
 #if LINEUP_X86
-    if (isa == Isa::avx512)
-        return {avx512::gather, avx512::scan, avx512::sort, avx512::known_bound, avx512::remember};
-    if (isa == Isa::avx2)
-        return {avx2::gather, avx2::scan, avx2::sort, avx2::known_bound, avx2::remember};
+    if (isa == Isa::avx512) return avx512::kernels(dims);
+    if (isa == Isa::avx2) return avx2::kernels(dims);
 #endif
     static_cast<void>(isa);
-    return {plain::gather, plain::scan, plain::sort, plain::known_bound, plain::remember};
+    return plain::kernels(dims);
 }
 
 TreeSearch::TreeSearch(const BoxTree& tree, const Rows& z, std::size_t k, Isa isa)
     : tree_(tree),
       z_(z),
       k_(k),
-      kernels_(tree_kernels(isa)),
+      kernels_(tree_kernels(isa, tree.dims)),
       low_(tree.dims),
       high_(tree.dims),
       point_(tree.dims) {
@@ -148,7 +146,10 @@ void TreeSearch::enter(const BoxTree::Part& part, const double* low, const doubl
     std::copy_n(high, tree_.dims, list_.high.begin());
     for (std::size_t d = 0; d < tree_.dims; ++d) list_.middle[d] = leaf_centre(low[d], high[d]);
     const double before = part_ == &part ? largest_ : 0.0;
-    if (part_ != &part) std::fill(pool_.z.begin(), pool_.z.end(), kInf);
+    if (part_ != &part) {
+        std::fill(pool_.z.begin(), pool_.z.end(), kInf);
+        pool_.slot.fill(std::numeric_limits<std::uint32_t>::max());
+    }
     part_ = &part;
     largest_ = 0.0;
     gather(before > 0.0 ? before : part.radius);
@@ -165,7 +166,6 @@ void TreeSearch::enter(const BoxTree::Part& part, std::size_t leaf) {
 }
 
 void TreeSearch::gather(double radius) {
-    radius_ = radius;
     list_.leaf.clear();
     list_.beyond = kInf;
     list_.size = 0.0F;
@@ -174,6 +174,7 @@ void TreeSearch::gather(double radius) {
         list_.size = std::max(list_.size, half);
     }
     kernels_.gather(tree_, *part_, radius, list_);
+    radius_ = list_.beyond == kInf ? kInf : radius;  // infinity: all leaves are in the list
     // float32 is off by less than an eighth of this in every dimension: rounding of the query, of
     // the centre of a leaf, of a point within it and of their sum, all below list_.size.
     const double off = std::ldexp(static_cast<double>(list_.size), -20) *
@@ -193,9 +194,11 @@ void TreeSearch::look(const TreeQuery& query, double bound) {
     kernels_.sort(tree_, z_, query, found_);
 }
 
-std::size_t TreeSearch::take(const TreeQuery& query, std::int32_t* out) {
+// Ids of the k nearest admissible candidates within the bound, beyond which some may be missing.
+std::size_t TreeSearch::take(const TreeQuery& query, double bound, std::int32_t* out) {
     std::size_t taken = 0;
     for (std::size_t i = 0; i < found_.n && taken < k_; ++i) {
+        if (found_.distance[i] > bound) break;
         const bool ask = query.ask_always ||
                          (!tree_.print.empty() && tree_.print[found_.slot[i]] == query.print);
         if (ask && !query.admits(query.context, found_.id[i])) continue;
@@ -208,13 +211,14 @@ std::size_t TreeSearch::take(const TreeQuery& query, std::int32_t* out) {
 void TreeSearch::find(const TreeQuery& query, std::int32_t* out) {
     const double known = query.ask_always ? kInf : kernels_.known_bound(tree_, pool_, query, k_);
     for (;;) {
-        look(query, std::min(known, radius_));
-        const std::size_t taken = take(query, out);
+        const double bound = std::min(known, radius_);
+        look(query, bound);
+        const std::size_t taken = take(query, bound, out);
         if (taken == k_) {
             if (!query.ask_always) kernels_.remember(tree_, z_, found_, k_, pool_);
             return;
         }
-        if (list_.beyond == kInf) {
+        if (radius_ == kInf) {
             std::fill(out + taken, out + k_, -1);
             largest_ = kInf;
             return;

@@ -66,7 +66,7 @@ struct TreeKernels {
     void (*remember)(const BoxTree&, const Rows& z, const Candidates&, std::size_t k, Pool&);
 };
 
-TreeKernels tree_kernels(Isa isa);
+TreeKernels tree_kernels(Isa isa, std::size_t dims);
 
 // Searches for one thread.
 class TreeSearch {
@@ -84,7 +84,7 @@ class TreeSearch {
   private:
     void gather(double radius);
     void look(const TreeQuery& query, double bound);
-    std::size_t take(const TreeQuery& query, std::int32_t* out);
+    std::size_t take(const TreeQuery& query, double bound, std::int32_t* out);
 
     const BoxTree& tree_;
     const Rows& z_;

@@ -49,33 +49,36 @@ TARGET void gather(const BoxTree& tree, const BoxTree::Part& part, double radius
 }
 
 // Which points of a leaf are within the limit and not at a place that overlaps.
+template <std::size_t kDims>
 TARGET inline std::uint32_t near_points(const BoxTree& tree, std::size_t leaf,
                                         const TreeQuery& query, const float* point, float limit,
                                         float* out) {
-    const float* offsets = tree.offsets.data() + leaf * tree.dims * kLeaf;
-    Lanes sums[kLeaf / kLanes] = {};
-    for (std::size_t d = 0; d < tree.dims; ++d, offsets += kLeaf) {
-        for (std::size_t v = 0; v < kLeaf / kLanes; ++v) {
-            Lanes x;
-            std::memcpy(&x, offsets + v * kLanes, sizeof x);
-            x -= point[d];
-            sums[v] += x * x;
-        }
-    }
+    const std::size_t dims = kDims ? kDims : tree.dims;
+    const float* offsets = tree.offsets.data() + leaf * dims * kLeaf;
+    const std::uint32_t* places = tree.place.data() + leaf * kLeaf;
     std::uint32_t hits = 0;
-    for (std::size_t v = 0; v < kLeaf / kLanes; ++v) {
+    for (std::size_t v = 0; v < kLeaf; v += kLanes) {
+        Lanes sum{};
+        for (std::size_t d = 0; d < dims; ++d) {
+            Lanes x;
+            std::memcpy(&x, offsets + d * kLeaf + v, sizeof x);
+            x -= point[d];
+            sum += x * x;
+        }
+        std::memcpy(out + v, &sum, sizeof sum);
         Words place;
-        std::memcpy(&place, tree.place.data() + leaf * kLeaf + v * kLanes, sizeof place);
+        std::memcpy(&place, places + v, sizeof place);
         const auto free = static_cast<Flags>(place - query.low > query.span);
-        hits |= bits(static_cast<Flags>(sums[v] <= limit) & free) << (v * kLanes);
-        std::memcpy(out + v * kLanes, &sums[v], sizeof sums[v]);
+        hits |= bits(static_cast<Flags>(sum <= limit) & free) << v;
     }
     return hits;
 }
 
 // Which boxes of a block of the list are within the limit.
-TARGET inline std::uint32_t near_boxes(const float* block, std::size_t dims, const float* point,
+template <std::size_t kDims>
+TARGET inline std::uint32_t near_boxes(const float* block, std::size_t all, const float* point,
                                        float limit) {
+    const std::size_t dims = kDims ? kDims : all;
     std::uint32_t hits = 0;
     for (std::size_t i = 0; i < kFanout; i += kLanes) {
         Lanes sum{};
@@ -134,9 +137,10 @@ TARGET inline float narrow(const BoxTree& tree, const LeafList& list, const Tree
 
 // Slots of the points that may be within the limit of a point and do not overlap; only those that
 // may be among the k nearest, if all of them are admissible but those of the same print.
+template <std::size_t kDims>
 TARGET void scan(const BoxTree& tree, const LeafList& list, const TreeQuery& query,
                  const float* point, float limit, std::size_t k, Candidates& found) {
-    const std::size_t dims = tree.dims;
+    const std::size_t dims = kDims ? kDims : tree.dims;
     std::array<float, 16> few;
     std::vector<float> many(dims > few.size() ? dims : 0);
     float* local = many.empty() ? few.data() : many.data();
@@ -145,13 +149,13 @@ TARGET void scan(const BoxTree& tree, const LeafList& list, const TreeQuery& que
     found.n = 0;
     for (std::size_t begin = 0; begin < list.leaf.size(); begin += kFanout) {
         const float* block = list.boxes.data() + begin * 3 * dims;
-        std::uint32_t leaves = near_boxes(block, dims, point, limit);
+        std::uint32_t leaves = near_boxes<kDims>(block, dims, point, limit);
         for (; leaves; leaves &= leaves - 1) {
             const auto lane = static_cast<std::size_t>(std::countr_zero(leaves));
             const std::uint32_t leaf = list.leaf[begin + lane];
             const float* centre = block + 2 * dims * kFanout + lane;
             for (std::size_t d = 0; d < dims; ++d) local[d] = point[d] - centre[d * kFanout];
-            std::uint32_t hits = near_points(tree, leaf, query, local, limit, near.data());
+            std::uint32_t hits = near_points<kDims>(tree, leaf, query, local, limit, near.data());
             if (found.slot.size() < found.n + kLeaf) {
                 found.slot.resize(2 * found.n + kLeaf);
                 found.near.resize(2 * found.n + kLeaf);
@@ -164,10 +168,14 @@ TARGET void scan(const BoxTree& tree, const LeafList& list, const TreeQuery& que
                 ++n;
             }
             found.n = n;
-            if (n >= full) limit = narrow(tree, list, query, k, limit, found);
+            if (n < full) continue;
+            limit = narrow(tree, list, query, k, limit, found);
+            // Where many are equally far, dropping has no end.
+            full = found.n < kFew ? kFew : found.n + kFew;
+            if (full + kLeaf > kMany) full = found.slot.max_size();
         }
     }
-    if (found.n > k && full == kFew) narrow(tree, list, query, k, limit, found);
+    if (found.n > k && full < kMany) narrow(tree, list, query, k, limit, found);
 }
 
 // Sorts candidates by counting, for each, those before it. False if two are equally far.
@@ -267,4 +275,8 @@ TARGET void remember(const BoxTree& tree, const Rows& z, const Candidates& found
         pool.slot[pool.next] = slot;
         pool.next = (pool.next + 1) % kPool;
     }
+}
+
+inline TreeKernels kernels(std::size_t dims) {
+    return {gather, dims == 4 ? scan<4> : scan<0>, sort, known_bound, remember};
 }

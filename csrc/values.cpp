@@ -50,7 +50,8 @@ std::size_t first_bad(std::span<const double> values) {
 void require_values(std::string_view name, const Rows& values) {
     const std::size_t steps = values.steps;
     const std::size_t stride = values.stride;
-    if (stride > steps) {  // what lies between the rows is not ours to judge
+    if (stride > steps ||
+        values.at != nullptr) {  // what lies between the rows is not ours to judge
         for (std::size_t i = 0; i < values.n; ++i) {
             const std::size_t step = first_bad(values.row(i));
             if (step < steps) refuse(name, values, i, step);
@@ -58,7 +59,7 @@ void require_values(std::string_view name, const Rows& values) {
         return;
     }
     // Overlapping rows: each value once. The first row that holds it is the first bad one.
-    const std::span<const double> all(values.data, (values.n - 1) * stride + steps);
+    const std::span<const double> all = values.all();
     const std::size_t at = first_bad(all);
     if (at == all.size()) return;
     const std::size_t row = at < steps ? 0 : (at - steps) / stride + 1;

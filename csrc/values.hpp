@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -12,14 +13,24 @@ namespace lineup {
 inline constexpr double kMaxMagnitude = 1e150;
 
 // n rows of equal length, float64; owns nothing. Rows may overlap, as sliding windows over one
-// series do (stride 1).
+// series do (stride 1), or lie anywhere in an array (`at`).
 struct Rows {
     const double* data = nullptr;
     std::size_t n = 0;
     std::size_t steps = 0;
-    std::size_t stride = steps;  // values from the start of one row to the start of the next
+    std::size_t stride = steps;        // values from the start of one row to the start of the next
+    const std::int64_t* at = nullptr;  // [n], or null: where rows begin, instead of the stride
+    std::size_t size = 0;              // with `at`: values of the array
 
-    std::span<const double> row(std::size_t i) const { return {data + i * stride, steps}; }
+    std::size_t offset(std::size_t i) const {
+        return at == nullptr ? i * stride : static_cast<std::size_t>(at[i]);
+    }
+    std::span<const double> row(std::size_t i) const { return {data + offset(i), steps}; }
+    // All values from the first that a row may hold to the last.
+    std::span<const double> all() const {
+        return {data, at == nullptr ? (n - 1) * stride + steps : size};
+    }
+    bool overlap() const { return at != nullptr || stride < steps; }
 };
 
 // Throws std::invalid_argument "name: expected finite values, got nan at row 3, step 5" on NaN,

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from lineup_fast.charts import ChartStyle as ChartStyle
     from lineup_fast.client import RewardClient as RewardClient
     from lineup_fast.corpus import Corpus as Corpus
+    from lineup_fast.neighbour_index import NeighbourIndex as NeighbourIndex
     from lineup_fast.prompts import Recipe as Recipe
     from lineup_fast.rewards import IdentificationReward as IdentificationReward
     from lineup_fast.rewards import RewardBatch as RewardBatch
+    from lineup_fast.sliding import SlidingWindows as SlidingWindows
     from lineup_fast.verifiers.scripted import ScriptedVerifier as ScriptedVerifier
     from lineup_fast.verifiers.sglang import SGLangVerifier as SGLangVerifier
     from lineup_fast.verifiers.transformers import TransformersVerifier as TransformersVerifier
@@ -27,11 +29,13 @@ _HOME = {
     "ChartStyle": "charts",
     "Corpus": "corpus",
     "IdentificationReward": "rewards",
+    "NeighbourIndex": "neighbour_index",
     "Recipe": "prompts",
     "RewardBatch": "rewards",
     "RewardClient": "client",
     "SGLangVerifier": "verifiers.sglang",
     "ScriptedVerifier": "verifiers.scripted",
+    "SlidingWindows": "sliding",
     "TransformersVerifier": "verifiers.transformers",
 }
 __all__ = ["__version__", *sorted(_HOME)]

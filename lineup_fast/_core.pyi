@@ -10,8 +10,9 @@ _Floats: TypeAlias = npt.NDArray[np.float64]
 _Ints: TypeAlias = npt.NDArray[np.int32]
 _Longs: TypeAlias = npt.NDArray[np.int64]
 _Ragged: TypeAlias = tuple[_Ints, _Longs]
+_Series: TypeAlias = _Floats | tuple[_Floats, _Longs, int]
 
-def features(series: _Floats, threads: int = 0, out: _Floats | None = None) -> _Floats: ...
+def features(series: _Series, threads: int = 0, out: _Floats | None = None) -> _Floats: ...
 def longest_run(a: _Floats, b: _Floats, decimals: int) -> int: ...
 
 @final
@@ -19,7 +20,7 @@ class NeighbourIndex:
     def __init__(
         self,
         z: _Floats,
-        series: _Floats,
+        series: _Series,
         max_run: int,
         decimals: int,
         rule: str,
@@ -32,7 +33,7 @@ class NeighbourIndex:
     def query(
         self,
         z: _Floats,
-        series: _Floats,
+        series: _Series,
         k: int,
         source: _Ints,
         start: _Longs,
@@ -43,7 +44,7 @@ class NeighbourIndex:
 
 def neighbours(
     z: _Floats,
-    series: _Floats,
+    series: _Series,
     k: int,
     max_run: int,
     decimals: int,

@@ -188,19 +188,20 @@ def _select(
 ) -> Windows:
     """The windows of one length after filters and sampling."""
     cut = windows.cut_all(ready, plan, length, choices.stride or max(1, length // 2))
-    counts["windows"] = len(cut.values)
-    if choices.scale is not None and len(cut.values):
-        keep = np.flatnonzero(~windows.flat(cut.values, choices.scale))
-        counts["flat"] = len(cut.values) - len(keep)
-        cut = cut.take(keep)
-    keep = windows.first_of_equals(cut.values)
-    counts["duplicates"] = len(cut.values) - len(keep)
+    counts["windows"] = len(cut)
+    if choices.scale is not None and len(cut):
+        scale = choices.scale
+        flat = np.concatenate([windows.flat(values, scale) for values in cut.blocks()])
+        counts["flat"] = int(flat.sum())
+        cut = cut.take(np.flatnonzero(~flat))
+    keep = windows.first_of_equals(cut.blocks())
+    counts["duplicates"] = len(cut) - len(keep)
     cut = cut.take(keep)
     quotas = choices.quotas(length)
     if quotas is not None:
         cut = cut.take(windows.sample_rows(cut, channels, quotas, choices.seed))
-    counts["series"] = len(cut.values)
-    return cut
+    counts["series"] = len(cut)
+    return cut.copy()
 
 
 def _group(

@@ -22,8 +22,8 @@ from lineup_fast.arguments import integers as _integers
 from lineup_fast.arguments import number as _number
 from lineup_fast.arguments import ragged as _ragged
 from lineup_fast.arguments import thread_count as _threads
-from lineup_fast.arguments import windows as _windows
 from lineup_fast.arguments import writable as _writable
+from lineup_fast.sliding import SlidingWindows, bare, series_or_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,19 +97,22 @@ class PromptTree:
 
 
 def features(
-    series: npt.ArrayLike, *, out: npt.NDArray[np.float64] | None = None, threads: int = 0
+    series: npt.ArrayLike | SlidingWindows,
+    *,
+    out: npt.NDArray[np.float64] | None = None,
+    threads: int = 0,
 ) -> Floats:
     """φ of every series: mean, population standard deviation, minimum, maximum.
 
-    Args: series float64 [N, T], not copied where its rows overlap, as sliding windows do; out
-    float64 [N, 4] to write to. Returns: float64 [N, 4], computed in two passes.
+    Args: series float64 [N, T], or windows, not copied where they overlap; out float64 [N, 4] to
+    write to. Returns: float64 [N, 4], computed in two passes.
     Raises: ValueError on NaN, infinities, magnitudes above 1e150, or an empty side.
     Source: paper, "feature space"; threads 0 = all cores.
     """
-    values = _windows("series", series)
+    values = series_or_windows("series", series)
     if out is not None:
         _writable("out", out, np.float64, (len(values), N_FEATURES))
-    phi: Floats = _impl.features(values, _threads(threads), out)
+    phi: Floats = _impl.features(bare(values), _threads(threads), out)
     return phi
 
 
@@ -127,15 +130,18 @@ def longest_run(a: npt.ArrayLike, b: npt.ArrayLike, *, decimals: int) -> int:
 
 def placed_series(
     z: npt.ArrayLike,
-    series: npt.ArrayLike,
+    series: npt.ArrayLike | SlidingWindows,
     rule: str,
     source: npt.ArrayLike | None,
     start: npt.ArrayLike | None,
     group: npt.ArrayLike | None,
-) -> tuple[Floats, Floats, Ints, Longs, Ints]:
-    """Points, values, source, start and group, checked against each other."""
-    points, values = _floats("z", z, "N, D"), _windows("series", series)
+) -> tuple[Floats, Floats | SlidingWindows, Ints, Longs, Ints]:
+    """Points, series, source, start and group, checked against each other."""
+    points, values = _floats("z", z, "N, D"), series_or_windows("series", series)
     n = len(values)
+    if isinstance(values, SlidingWindows):
+        source = values.source if source is None else source
+        start = values.start if start is None else start
     if len(points) != n:
         raise ValueError(f"z: expected {n} rows as in series, got {len(points)}")
     if rule == "window" and (source is None or start is None):
@@ -163,7 +169,7 @@ def overlap_rule(max_run: int, decimals: int, rule: str) -> tuple[int, int, str]
 
 def neighbours(
     z: npt.ArrayLike,
-    series: npt.ArrayLike,
+    series: npt.ArrayLike | SlidingWindows,
     *,
     k: int,
     max_run: int,
@@ -176,18 +182,20 @@ def neighbours(
 ) -> Ints:
     """Exact k nearest series in the feature space among the admissible ones.
 
-    Args: z float64 [N, D], the points; series float64 [N, T], their values; max_run in steps;
-    group int32 [N], neighbours come from the same group only (None: one group). Rule "run": two
-    series share at most ``max_run`` consecutive values, compared at ``decimals``. Rule "window":
-    two windows of the same ``source`` (int32 [N]), placed at ``start`` (int64 [N], steps), overlap
-    by at most ``max_run`` steps. A series itself and equal-valued duplicates never count.
+    Args: z float64 [N, D], the points; series float64 [N, T], their values, or windows, which
+    bring their source and start (no copy of these, nor of rows that overlap in memory); max_run in
+    steps; group int32 [N], neighbours come from the same group only (None: one group). Rule "run":
+    two series share at most ``max_run`` consecutive values, compared at ``decimals``. Rule
+    "window": two windows of the same ``source`` (int32 [N]), placed at ``start`` (int64 [N],
+    steps), overlap by at most ``max_run`` steps. A series itself and equal-valued duplicates never
+    count.
     Returns: int32 [N, k], nearest first, ties to the lower index, -1 where there are no more.
     Raises: ValueError on bad shapes, NaN, infinities, or a window rule without source and start.
     """
     points, values, *where = placed_series(z, series, rule, source, start, group)
     out: Ints = _impl.neighbours(
         points,
-        values,
+        bare(values),
         _number("k", k, 1, 2**20),
         *overlap_rule(max_run, decimals, rule),
         *where,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lineup_fast import kernels
-from lineup_fast.arguments import integers, number, thread_count, windows
+from lineup_fast.arguments import integers, number, thread_count
 from lineup_fast.kernels import overlap_rule, placed_series
+from lineup_fast.sliding import SlidingWindows, bare, series_or_windows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,15 +32,17 @@ _DIGEST = hashlib.sha256().digest_size
 class NeighbourIndex:
     """Series of one length, indexed by their points.
 
-    The series are referred to, not copied: they must not change while the index lives. Rows that
-    overlap in memory (``sliding_window_view`` over one long series) stay as they are, so that five
-    million windows cost their points and about 50 bytes each.
+    Series and points are referred to, not copied: they must not change while the index lives. Rows
+    that overlap in memory (``sliding_window_view`` over one long series) and
+    :class:`~lineup_fast.SlidingWindows` over many stay as they are. The index adds about 30 bytes
+    for a window; under the rule "run" also 4 for a value, or for every gram of rows that do not
+    overlap.
     """
 
     def __init__(
         self,
         z: npt.ArrayLike,
-        series: npt.ArrayLike,
+        series: npt.ArrayLike | SlidingWindows,
         *,
         max_run: int,
         decimals: int,
@@ -54,7 +57,7 @@ class NeighbourIndex:
         self._arrays = placed_series(z, series, rule, source, start, group)
         points, values, *where = self._arrays
         self._index: Any = kernels._impl.NeighbourIndex(
-            points, values, *self._rules, *where, thread_count(threads)
+            points, bare(values), *self._rules, *where, thread_count(threads)
         )
 
     def __len__(self) -> int:
@@ -68,7 +71,7 @@ class NeighbourIndex:
     def query(
         self,
         z: npt.ArrayLike,
-        series: npt.ArrayLike,
+        series: npt.ArrayLike | SlidingWindows,
         *,
         k: int,
         source: npt.ArrayLike | None = None,
@@ -96,7 +99,7 @@ class NeighbourIndex:
                 )
         points, values, *where = asked
         found: Ints = self._index.query(
-            points, values, number("k", k, 1, 2**20), *where, thread_count(threads)
+            points, bare(values), number("k", k, 1, 2**20), *where, thread_count(threads)
         )
         return found
 
@@ -139,7 +142,11 @@ class NeighbourIndex:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], series: npt.ArrayLike, *, threads: int = 0
+        cls,
+        path: str | os.PathLike[str],
+        series: npt.ArrayLike | SlidingWindows,
+        *,
+        threads: int = 0,
     ) -> NeighbourIndex:
         """The index saved at path, over the same series again; its tree is built anew.
 
@@ -158,7 +165,7 @@ class NeighbourIndex:
         except (KeyError, TypeError, OverflowError, ValueError) as error:
             text = f"path: expected an index as saved, got {error!r} in {path}"
             raise ValueError(text) from error
-        values = windows("series", series)
+        values = series_or_windows("series", series)
         if values.shape != shape or _digest(values) != series_digest:
             raise ValueError(
                 f"series: expected the {shape} series of the index, got {values.shape} or others"
@@ -181,10 +188,12 @@ def _parts(content: bytes, end: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return header, arrays
 
 
-def _digest(values: Floats) -> str:
-    """SHA-256 of the values, row after row."""
+def _digest(series: Floats | SlidingWindows) -> str:
+    """SHA-256 of the values, row after row, whatever memory they lie in."""
     digest = hashlib.sha256()
-    rows = 1 + (1 << 20) // values.shape[1]
-    for begin in range(0, len(values), rows):
-        digest.update(np.ascontiguousarray(values[begin : begin + rows], dtype="<f8").data)
+    rows = 1 + (1 << 20) // series.shape[1]
+    for begin in range(0, len(series), rows):
+        part = slice(begin, begin + rows)
+        values = series.rows(part) if isinstance(series, SlidingWindows) else series[part]
+        digest.update(np.ascontiguousarray(values, dtype="<f8").data)
     return digest.hexdigest()

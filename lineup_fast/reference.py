@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int32]
     Longs = npt.NDArray[np.int64]
     Ragged = tuple[Ints, Longs]
+    Series = Floats | tuple[Floats, Longs, int]
 
 MAX_MAGNITUDE = 1e150  # beyond it squares, and with them std and distances, overflow
 
@@ -44,9 +45,19 @@ def _rounded(values: Floats, decimals: int) -> Floats:
     return np.where(np.isfinite(scaled), scaled, values)
 
 
-def features(series: Floats, threads: int = 0, out: Floats | None = None) -> Floats:
+def rows_of(series: Series) -> Floats:
+    """The rows float64 [N, T] of what stands for them."""
+    if not isinstance(series, tuple):
+        return series
+    values, at, steps = series
+    rows: Floats = values[at[:, None] + np.arange(steps)]
+    return rows
+
+
+def features(series: Series, threads: int = 0, out: Floats | None = None) -> Floats:
     """Mean, population standard deviation, minimum and maximum of each row, float64 [N, 4]."""
     del threads
+    series = rows_of(series)
     require_values("series", series)
     first = series[:, :1]
     mean = first[:, 0] + (series - first).mean(axis=1)  # shifted: exact for constant series
@@ -75,7 +86,7 @@ class NeighbourIndex:
     def __init__(
         self,
         z: Floats,
-        series: Floats,
+        series: Series,
         max_run: int,
         decimals: int,
         rule: str,
@@ -85,6 +96,7 @@ class NeighbourIndex:
         threads: int = 0,
     ) -> None:
         del threads
+        series = rows_of(series)
         require_values("z", z)
         require_values("series", series)
         self._z, self._series = z, series
@@ -125,7 +137,7 @@ class NeighbourIndex:
     def query(
         self,
         z: Floats,
-        series: Floats,
+        series: Series,
         k: int,
         source: Ints,
         start: Longs,
@@ -134,6 +146,7 @@ class NeighbourIndex:
     ) -> Ints:
         """The k neighbours of series from outside among the members, int32 [M, k]."""
         del threads
+        series = rows_of(series)
         require_values("z", z)
         require_values("series", series)
         asked = zip(z, series, source, start, group, strict=True)
@@ -155,7 +168,7 @@ class NeighbourIndex:
 
 def neighbours(
     z: Floats,
-    series: Floats,
+    series: Series,
     k: int,
     max_run: int,
     decimals: int,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -20,20 +20,22 @@ from numpy.typing import NDArray
 
 from lineup_fast import counters, kernels
 from lineup_fast.readers import Channel
+from lineup_fast.sliding import SlidingWindows
 
 SPLITS = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
 SCALE_QUANTILES = (0.005, 0.995)
 FLAT_SHARE = 0.05
 PRINT_DECIMALS = 12
+BLOCK = 1 << 20  # values looked at in one go
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Windows:
-    """All windows of one length: values f64[N,T], index of the channel i32[N], position of the
-    first value in the source i64[N], split i8[N] (index into SPLITS)."""
+    """Windows of one length: values f64[N,T], index of the channel i32[N], position of the first
+    value in the source i64[N], split i8[N] (index into SPLITS)."""
 
     values: Floats
     channel: NDArray[np.int32]
@@ -42,6 +44,31 @@ class Windows:
 
     def take(self, rows: NDArray[np.intp]) -> Windows:
         return Windows(self.values[rows], self.channel[rows], self.start[rows], self.split[rows])
+
+
+@dataclass(frozen=True)
+class Cut:
+    """All windows of one length where they lie in their channels (`places.source` is the index of
+    the channel), and their splits i8[N]: what is kept of them is copied last."""
+
+    places: SlidingWindows
+    split: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def take(self, rows: NDArray[np.intp]) -> Cut:
+        return Cut(self.places.take(rows), self.split[rows])
+
+    def blocks(self) -> Iterator[Floats]:
+        """The values f64[n,T], a few megabytes at a time."""
+        rows = 1 + BLOCK // self.places.steps
+        for begin in range(0, len(self), rows):
+            yield self.places.rows(slice(begin, begin + rows))
+
+    def copy(self) -> Windows:
+        values = self.places.rows(slice(None))
+        return Windows(values, self.places.source, self.places.start, self.split)
 
 
 @dataclass
@@ -205,30 +232,25 @@ def cut_channel(
     return np.concatenate(starts), np.concatenate(splits)
 
 
-def cut_all(
-    channels: Sequence[Channel | None], plan: SplitPlan, length: int, stride: int
-) -> Windows:
+def cut_all(channels: Sequence[Channel | None], plan: SplitPlan, length: int, stride: int) -> Cut:
     """The windows of one length of all channels, by channel and time."""
-    rows: list[Floats] = []
-    owners, starts, splits = [], [], []
+    parts = [np.empty(0)]
+    at = [np.empty(0, dtype=np.int64)]
+    starts, owners, splits = at.copy(), [np.empty(0, np.int32)], [np.empty(0, np.int8)]
+    end = 0
     for index, channel in enumerate(channels):
         if channel is None:
             continue
-        at, split = cut_channel(channel, plan.spans[index], length, stride)
-        rows.append(channel.values[at[:, None] + np.arange(length)])
-        owners.append(np.full(len(at), index, dtype=np.int32))
-        starts.append(at + channel.start)
+        first, split = cut_channel(channel, plan.spans[index], length, stride)
+        parts.append(channel.values)
+        at.append(first + end)
+        starts.append(first + channel.start)
+        owners.append(np.full(len(first), index, dtype=np.int32))
         splits.append(split)
-    if not rows:
-        return Windows(
-            np.empty((0, length)),
-            np.empty(0, dtype=np.int32),
-            np.empty(0, dtype=np.int64),
-            np.empty(0, dtype=np.int8),
-        )
-    return Windows(
-        np.concatenate(rows), np.concatenate(owners), np.concatenate(starts), np.concatenate(splits)
-    )
+        end += len(channel.values)
+    joined = [np.concatenate(arrays) for arrays in (parts, at, owners, starts)]
+    values = joined[0] if end else np.zeros(1)
+    return Cut(SlidingWindows(values, joined[1], length, *joined[2:]), np.concatenate(splits))
 
 
 def flat(values: Floats, scale: tuple[float, float]) -> NDArray[np.bool_]:
@@ -241,10 +263,19 @@ def flat(values: Floats, scale: tuple[float, float]) -> NDArray[np.bool_]:
     return np.asarray(same | narrow)
 
 
-def first_of_equals(values: Floats) -> NDArray[np.intp]:
-    """Rows that print differently from every earlier row at 12 decimals, rising."""
+def first_of_equals(blocks: Iterable[Floats]) -> NDArray[np.intp]:
+    """Rows of all blocks that print differently from every earlier row at 12 decimals, rising."""
     seen: set[bytes] = set()
     kept = []
+    for row, key in enumerate(key for values in blocks for key in _printed(values)):
+        if key not in seen:
+            seen.add(key)
+            kept.append(row)
+    return np.array(kept, dtype=np.intp)
+
+
+def _printed(values: Floats) -> Iterator[bytes]:
+    """For each row a digest of how it prints at 12 decimals."""
     tiny = np.abs(values).max(axis=1, initial=0.0) < 1e-6
     coarse = np.abs(values) < 1e3  # beyond, rounding to 12 decimals changes nothing
     with np.errstate(over="ignore"):
@@ -254,11 +285,7 @@ def first_of_equals(values: Floats) -> NDArray[np.intp]:
             key = kernels.format_numbers(values[row] + 0.0, PRINT_DECIMALS).encode()
         else:
             key = keys[row].tobytes()
-        key = hashlib.sha256(key).digest()  # whole rows would double the memory
-        if key not in seen:
-            seen.add(key)
-            kept.append(row)
-    return np.array(kept, dtype=np.intp)
+        yield hashlib.sha256(key).digest()  # whole rows would double the memory
 
 
 def fair_shares(available: Sequence[int], total: int) -> list[int]:
@@ -277,18 +304,18 @@ def fair_shares(available: Sequence[int], total: int) -> list[int]:
 
 
 def sample_rows(
-    windows: Windows, channels: Sequence[Channel], quotas: Sequence[int], seed: int
+    cut: Cut, channels: Sequence[Channel], quotas: Sequence[int], seed: int
 ) -> NDArray[np.intp]:
     """Rows of a sample with quotas[s] windows of split s, in equal shares over the data sets and
     then over the channels of a data set; rising."""
-    length = windows.values.shape[1]
+    length = cut.places.steps
     chosen: list[NDArray[np.intp]] = [np.empty(0, dtype=np.intp)]
     for split, quota in enumerate(quotas):
         members: dict[str, dict[int, NDArray[np.intp]]] = defaultdict(dict)
-        in_split = np.flatnonzero(windows.split == split)
+        in_split = np.flatnonzero(cut.split == split)
         if not len(in_split):
             continue
-        owners = windows.channel[in_split]
+        owners = cut.places.source[in_split]
         by_owner = np.argsort(owners, kind="stable")
         indices, firsts = np.unique(owners[by_owner], return_index=True)
         for index, rows in zip(indices, np.split(in_split[by_owner], firsts[1:]), strict=True):
