@@ -6,6 +6,10 @@ pytest bench/bench_neighbours.py --benchmark-disable    fewer windows, each once
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -126,8 +130,8 @@ def test_run_overlap_of_all_pools(benchmark: Any) -> None:
     """Whether any series of any pool shares too long a run with its target."""
     n, steps, count = 10_000, 96, 60
     pool = _pool(n, steps)
-    pool["series"] = pool["series"].rows(slice(None)).round(2)
-    pool["rule"] = "run"
+    windows = dataclasses.replace(pool["series"], values=pool["series"].values.round(2))
+    pool |= {"series": windows, "rule": "run"}
     rng = np.random.default_rng(3)
     near = kernels.neighbours(**pool, k=K - 2)
     # Two of eight entries are shifted copies of the target, so that both answers occur.
@@ -138,7 +142,7 @@ def test_run_overlap_of_all_pools(benchmark: Any) -> None:
         return NeighbourIndex(**pool, threads=1).admissible(pools, threads=1)
 
     found = benchmark.pedantic(ours, rounds=1)
-    rounded = [row.tolist() for row in pool["series"].round(4)]
+    rounded = windows.rows(slice(None)).round(4).tolist()
     asked = [(int(i), at) for i in rng.choice(n, count, replace=False) for at in (0, K - 1)]
 
     def python() -> list[bool]:
@@ -157,3 +161,15 @@ def test_run_overlap_of_all_pools(benchmark: Any) -> None:
     ratio = seconds["python"] / len(asked) * pools.size / seconds["ours"]
     name = f"plain Python O(T²), {len(asked)} pairs scaled to all"
     row("run overlap of pools", f"{n} x {steps} x {K}", name, ratio, 100, 1000, "answers")
+
+
+@pytest.mark.slow
+def test_five_million_windows_take_two_gigabytes() -> None:
+    """The whole process: channels, features, index and pools."""
+    command = [sys.executable, "-m", "bench.five_million"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    print(done.stdout, end="")
+    found = json.loads(done.stdout)
+    assert found["peak_mib"] <= 2048
+    assert found["index_bytes_per_window"] <= 32
+    assert found["equal_queries"] == "5 of 5"

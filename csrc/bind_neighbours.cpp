@@ -105,6 +105,8 @@ class Index {
         return out;
     }
 
+    std::size_t nbytes() const { return index_->bytes(); }
+
     py::array_t<bool> admissible(const Ints& pool, int threads) const {
         if (pool.ndim() != 2 || static_cast<std::size_t>(pool.shape(0)) != index_->size()) {
             refuse("pool", std::to_string(index_->size()) + " rows");
@@ -163,6 +165,7 @@ void add_neighbours(py::module_& m) {
              arg("z").noconvert(), arg("series"), arg("max_run"), arg("decimals"), arg("rule"),
              arg("source").noconvert(), arg("start").noconvert(), arg("group").noconvert(),
              arg("threads") = 0)
+        .def_property_readonly("nbytes", &Index::nbytes, "Bytes that the index itself takes.")
         .def("search", &Index::search, kSearch, arg("k"), arg("threads") = 0)
         .def("query", &Index::query, kQuery, arg("z").noconvert(), arg("series"), arg("k"),
              arg("source").noconvert(), arg("start").noconvert(), arg("group").noconvert(),

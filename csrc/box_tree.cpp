@@ -292,6 +292,11 @@ const BoxTree::Part* BoxTree::part(std::int32_t group) const {
     return found != parts.end() && found->group == group ? &*found : nullptr;
 }
 
+std::size_t BoxTree::bytes() const {
+    return offsets.size() * sizeof(float) + boxes.size() * sizeof(double) +
+           (place.size() + print.size() + id.size()) * sizeof(std::uint32_t);
+}
+
 BoxTree build_tree(const Rows& points, std::span<const std::int32_t> group, const PointTags& tags,
                    int threads, const Poll& poll) {
     std::vector<std::int32_t> ids(points.n);

@@ -68,6 +68,7 @@ struct BoxTree {
     LineVector<double> boxes;         // [node][low, high][dims][kFanout]: those of its children
 
     const Part* part(std::int32_t group) const;  // null if there is no such group
+    std::size_t bytes() const;
 };
 
 // From where the points of a leaf are measured.

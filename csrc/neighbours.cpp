@@ -86,6 +86,11 @@ NeighbourIndex::NeighbourIndex(const PlacedSeries& members, const Overlap& overl
     tree_ = build_tree(members.z, members.group, {places, prints}, threads, poll);
 }
 
+std::size_t NeighbourIndex::bytes() const {
+    const std::size_t order = (order_.size() + marks_.size()) * sizeof(std::uint32_t);
+    return tree_.bytes() + order + (grams_ ? grams_->bytes() : 0);
+}
+
 // Places keep distances up to reach_ within a source and everything else further apart. Where no
 // overlap is too long, all places differ, so that only the member itself is at its place.
 std::vector<std::uint32_t> NeighbourIndex::place_windows() {

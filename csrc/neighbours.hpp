@@ -49,6 +49,7 @@ class NeighbourIndex {
     std::size_t size() const { return members_.series.n; }
     std::size_t dims() const { return tree_.dims; }
     std::size_t steps() const { return members_.series.steps; }
+    std::size_t bytes() const;  // of memory that the index itself takes
 
     // The k neighbours of every member to out [N, k]; never the member itself.
     void search(std::size_t k, std::span<std::int32_t> out, int threads, const Poll& poll = {},

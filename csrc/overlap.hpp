@@ -38,6 +38,8 @@ class GramIndex {
     // so that most pairs of windows at a small stride need no look at their grams. Rising.
     std::span<const std::uint32_t> places() const { return places_; }
 
+    std::size_t bytes() const { return (prints_.size() + places_.size()) * sizeof(std::uint32_t); }
+
     // Fingerprints of the grams of any stretch of values, each to its place in out.
     void fill(std::span<const double> values, std::uint32_t* out) const;
 

@@ -63,6 +63,12 @@ class NeighbourIndex:
     def __len__(self) -> int:
         return len(self._arrays[1])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the index takes beside the arrays it was given."""
+        size: int = self._index.nbytes
+        return size
+
     def search(self, k: int, *, threads: int = 0) -> Ints:
         """The k neighbours of every member, int32 [N, k], nearest first, padded with -1."""
         found: Ints = self._index.search(number("k", k, 1, 2**20), thread_count(threads))

@@ -103,6 +103,8 @@ class NeighbourIndex:
         self._max_run, self._decimals, self._rule = max_run, decimals, rule
         self._source, self._start, self._group = source, start, group
 
+    nbytes = 0  # it keeps nothing of its own
+
     def _admits(self, j: int, values: Floats, source: int, start: int, group: int) -> bool:
         """Whether member j may be a neighbour of a series."""
         if group != self._group[j] or np.array_equal(values, self._series[j]):

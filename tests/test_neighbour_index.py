@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from lineup_fast import _core, kernels, reference
+from lineup_fast import SlidingWindows, _core, kernels, reference
 from lineup_fast.neighbour_index import NeighbourIndex
 from tests.conftest import KNOWN
 
@@ -158,9 +159,10 @@ def test_wrong_files_and_series_are_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="path: expected an undamaged index, got another"):
             NeighbourIndex.load(path, case["series"])
-    path.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="path: expected a saved neighbour index, got"):
-        NeighbourIndex.load(path, case["series"])
+    for another in (b"something else", content.replace(b"index 1\n", b"index 2\n", 1)):
+        path.write_bytes(another)
+        with pytest.raises(ValueError, match="path: expected a saved neighbour index, got"):
+            NeighbourIndex.load(path, case["series"])
     with pytest.raises(FileNotFoundError):
         NeighbourIndex.load(tmp_path / "none", case["series"])
 
@@ -199,3 +201,66 @@ def test_threads_may_share_an_index() -> None:
     assert len(found) == 4
     for pool in found:
         np.testing.assert_array_equal(pool, expected)
+
+
+def test_literal_features_and_far_apart_clusters() -> None:
+    """Points that float32 could not tell apart but for the centres of their leaves; k beyond what
+    is counted; and points so small that their squares vanish."""
+    rng = np.random.default_rng(7)
+    n, steps = 3000, 8
+    series = rng.normal(size=(n, steps))
+    series[::2] = 1e7 + 1e-3 * series[::2]
+    for z in (kernels.features(series), rng.normal(size=(n, 4)) * 1e-170):
+        index = NeighbourIndex(z, series, max_run=1, decimals=9)
+        for k in (8, 13, 40):
+            found = index.search(k)
+            for i in range(0, n, 251):
+                distance = np.zeros(n)
+                for column in range(4):
+                    distance += (z[:, column] - z[i, column]) ** 2
+                distance[i] = np.inf
+                right = np.lexsort((np.arange(n), distance))[:k]
+                np.testing.assert_array_equal(found[i], right)
+
+
+def test_many_equal_points_do_not_crowd_out_the_nearest() -> None:
+    """More points at one distance than a search keeps in mind, more leaves than one node has."""
+    rng = np.random.default_rng(8)
+    n = 2500
+    z = rng.integers(0, 2, (n, 2)) * 1.0
+    place = np.arange(n) * 10
+    index = NeighbourIndex(
+        z, rng.normal(size=(n, 3)), max_run=1, decimals=4, rule="window", source=place, start=place
+    )
+    for k in (1, 8, 30):
+        found = index.search(k)
+        for i in range(0, n, 199):
+            equal = np.flatnonzero((z == z[i]).all(axis=1))
+            np.testing.assert_array_equal(found[i], equal[equal != i][:k])
+
+
+def test_an_index_takes_little_beside_its_arrays() -> None:
+    walk = np.random.default_rng(9).normal(size=60_000).cumsum()
+    windows = SlidingWindows.cut([walk[:40_000], walk[40_000:]], 96)
+    z = kernels.features(windows)
+    by_window = NeighbourIndex(z, windows, max_run=19, decimals=4, rule="window")
+    assert 24 * len(windows) < by_window.nbytes <= 32 * len(windows)
+    by_run = NeighbourIndex(z, windows, max_run=19, decimals=4, rule="run")
+    assert by_run.nbytes <= 40 * len(windows)  # one fingerprint for each value, not for each gram
+
+
+def test_the_run_rule_is_near_linear() -> None:
+    """Four times the windows in less than eight times the CPU time; all pairs would take 16."""
+    seconds = []
+    for n in (4_000, 16_000):
+        walk = np.random.default_rng(10).normal(size=n + 95).cumsum()
+        series = np.lib.stride_tricks.sliding_window_view(walk, 96)
+        z = kernels.features(series)
+        z = (z - z.mean(axis=0)) / z.std(axis=0)
+        best = []
+        for _ in range(3):
+            began = time.process_time()
+            NeighbourIndex(z, series, max_run=19, decimals=9, threads=1).search(8, threads=1)
+            best.append(time.process_time() - began)
+        seconds.append(min(best))
+    assert seconds[1] < 8 * seconds[0]

@@ -43,7 +43,7 @@ def test_the_examples_run_and_the_server_says_what_the_reward_says(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    assert len(PYTHON) == 2
+    assert len(PYTHON) == 3
     monkeypatch.chdir(checkout)
     monkeypatch.delenv("LINEUP_TOKEN", raising=False)
     names: dict[str, Any] = {}
@@ -74,6 +74,17 @@ def test_the_examples_run_and_the_server_says_what_the_reward_says(
     np.testing.assert_allclose(served.reward, embedded.reward, atol=1e-6)
     assert served.index == [7, 7]
     assert served.fingerprints == embedded.fingerprints
+
+
+def test_the_example_of_neighbours_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(PYTHON[2], "README.md", "exec"), names)
+    assert names["pools"].shape == (14_715, 8)
+    assert (names["pools"] >= 0).all()
+    assert (names["found"] >= 0).all()
+    again = names["NeighbourIndex"].load("windows.index", names["windows"])
+    np.testing.assert_array_equal(again.search(8), names["pools"])
 
 
 def test_named_paths_exist() -> None:
