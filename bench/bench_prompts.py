@@ -24,6 +24,8 @@ from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, user_text
 from tests.real_tokenizers import real_tokenizer
 
+pytestmark = pytest.mark.timeout(900)
+
 SETS, K, STEPS, DECIMALS = 32, 4, 96, 2
 REPEATS = 20  # of ours, for each time of a peer
 CAPTION = "x"
@@ -74,7 +76,8 @@ def test_prompts(benchmark: Any, family: str) -> None:
     if benchmark.disabled:
         return
     ratios = {
-        name: record.ratio(ours, peer, items=(REPEATS * SETS, SETS)) for name, peer in found.items()
+        name: record.ratio(ours, peer, items=(REPEATS * SETS, SETS), rounds=5)
+        for name, peer in found.items()
     }
     bounds = {"HF tokenizers batch": (500, 1500), FASTEST: (10, 20)} if family == "qwen2.5" else {}
     ratios[FASTEST] = min(got for name, got in ratios.items() if "HF" not in name)
