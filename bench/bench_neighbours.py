@@ -1,4 +1,8 @@
-"""Eight nearest windows that overlap little enough: all queries, tree included, one thread."""
+"""Eight nearest windows that overlap little enough: all queries, tree included, one thread.
+
+pytest bench/bench_neighbours.py                        ratios, written to bench/results
+pytest bench/bench_neighbours.py --benchmark-disable    fewer windows, each once, nothing timed
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ from lineup_fast.sliding import SlidingWindows
 
 pytestmark = pytest.mark.timeout(3000)  # slow peers
 K, ETA = 8, 0.2
+UNTIMED = 20_000  # windows where nothing is timed
 # Peer, how many queries it is asked, whether it is exact.
 RECORD = (
     (peers.ckdtree_all, 10_000, True),
@@ -62,6 +67,7 @@ def _recall(found: Any, right: Any) -> float:
     ],
 )
 def test_window_rule(benchmark: Any, n: int, steps: int, must: Any, goal: Any) -> None:
+    n = min(n, UNTIMED) if benchmark.disabled else n
     pool = _pool(n, steps)
     place, reach = _places(pool, steps)
     points = pool["z"]
@@ -89,7 +95,7 @@ def test_window_rule(benchmark: Any, n: int, steps: int, must: Any, goal: Any) -
 @pytest.mark.parametrize(("peer", "count", "exact"), RECORD)
 def test_other_libraries(benchmark: Any, peer: Any, count: int, exact: bool) -> None:
     """For the record: a sample of the queries, the cost of the others taken to be the same."""
-    n, steps = 100_000, 96
+    n, steps = UNTIMED if benchmark.disabled else 100_000, 96
     pool = _pool(n, steps)
     place, reach = _places(pool, steps)
     found = benchmark.pedantic(lambda: kernels.neighbours(**pool, k=K, threads=1), rounds=1)

@@ -27,9 +27,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.benchmark(timer=time.process_time))
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped:
+def _note_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    file = report.nodeid.partition("::")[0].rpartition("/")[2]
+    if report.skipped and file.startswith("bench_"):
         SKIPPED.append(report.nodeid)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _note_skipped(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _note_skipped(report)
 
 
 def pytest_runtestloop(session: pytest.Session) -> None:

@@ -39,11 +39,11 @@ PROMPT_STEPS = (12, 24, 48, 96, 192, 384, 768)
 SAMPLE = 20_000  # queries that a slow tree is asked where there are more windows than 100,000
 
 
-def in_turns(contenders: Mapping[str, tuple[Call, float]], seconds: float = 2.0) -> Costs:
-    """Median CPU seconds per item of each (call, items per call); as many rounds as take about
-    ``seconds``, at most 15."""
+def in_turns(contenders: Mapping[str, tuple[Call, float]]) -> Costs:
+    """Median CPU seconds per item of each (call, items per call); as many rounds as take about two
+    seconds, at most 15."""
     first = {name: seconds_of(call) for name, (call, _) in contenders.items()}
-    rounds = int(np.clip(seconds / sum(first.values()), 1, 15))
+    rounds = int(np.clip(2 / sum(first.values()), 1, 15))
     turns = [
         [seconds_of(call) / items for call, items in contenders.values()] for _ in range(rounds)
     ]
@@ -168,7 +168,7 @@ def measure() -> dict[str, Any]:
         found = {}
         for size in sizes:
             found[size] = cost(size)
-            shown = "  ".join(f"{name} {x * 1e6:,.3g} µs" for name, x in found[size].items())
+            shown = "  ".join(f"{name} {x * 1e6:,.2f} µs" for name, x in found[size].items())
             print(f"{title:36} {size:>9,}  {shown}", flush=True)
         names = next(iter(found.values()))
         curves = {name: [[size, cost[name]] for size, cost in found.items()] for name in names}

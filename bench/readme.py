@@ -26,9 +26,10 @@ def table(measured: dict[str, Any]) -> str:
             lines.append(f"| {row['piece']} | {row['size']} | {row['peer']} | {got} | {bounds} |")
     at = measured["machine"]
     where = (
-        f"{at['processor']}, {at['cores']} cores, {at['memory_gib']:.0f} GiB, {at['build']['isa']}, "
-        f"{at['build']['compiler']}, Python {at['python']}, load {at['load'][0]} to "
-        f"{at['load'][1]}; {at['date'][:10]}, commit {at['commit']}, {at['seconds']} s."
+        f"{at['processor']}, {at['cores']} cores, {at['memory_gib']:.0f} GiB, "
+        f"{at['build']['isa']}, {at['build']['compiler']}, Python {at['python']}, load "
+        f"{at['load'][0]} to {at['load'][1]}; {at['date'][:10]}, commit {at['commit']}, "
+        f"{at['seconds']} s."
     )
     return "\n".join([*lines, "", where])
 

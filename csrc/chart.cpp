@@ -70,7 +70,7 @@ template <class Canvas, class Draw>
 void for_charts(std::size_t n, const ChartStyle& style, int threads, const Poll& poll,
                 const Draw& draw) {
     const std::size_t share = n / thread_count(n, 1, threads);
-    const std::size_t grain = std::clamp<std::size_t>(share, 1, 16);
+    const std::size_t grain = std::clamp<std::size_t>(share / 8, 1, 16);
     Desks<Canvas> desks;
     const auto draw_each = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
         auto desk = desks.take(style);

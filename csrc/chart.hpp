@@ -39,7 +39,7 @@ inline constexpr int kMostChartSide = 8192;
 // Draws chart i of `series` to out[i * height * width * 3 ...], rows from the top, RGB.
 // White ground, frame, light grid, a few ticks with texts, one line with markers. Of long series,
 // unless the style is exact, the first, lowest, highest and last point is drawn of every pixel
-// column (cairo) or quarter of one (native). Values beyond fixed limits are cut off at the frame.
+// column (cairo) or eighth of one (native). Values beyond fixed limits are cut off at the frame.
 // Throws std::invalid_argument on an empty series, NaN, infinities, magnitudes above 1e150, a style
 // out of range, or a buffer of another size.
 void render_charts(std::span<const std::span<const double>> series, const ChartStyle& style,

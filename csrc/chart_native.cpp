@@ -8,7 +8,7 @@
 namespace lineup {
 namespace {
 
-constexpr int kParts = 4;  // of a pixel column, in which long series are thinned out
+constexpr int kParts = 8;  // of a pixel column, in which long series are thinned out
 
 static_assert(Cover::kColumns == InkLayer::kGroup);
 

@@ -40,11 +40,12 @@ inline Float4 most(Float4 a, Float4 b) {
 
 // Whether any bit is set.
 inline bool any(Int4 bits) {
-    std::uint64_t low;
-    std::uint64_t high;
-    std::memcpy(&low, &bits, sizeof low);
-    std::memcpy(&high, reinterpret_cast<const char*>(&bits) + sizeof low, sizeof high);
-    return (low | high) != 0;
+#if defined(__SSE2__)
+    const auto same = _mm_cmpeq_epi32(reinterpret_cast<__m128i>(bits), _mm_setzero_si128());
+    return _mm_movemask_epi8(same) != 0xFFFF;
+#else
+    return (bits[0] | bits[1] | bits[2] | bits[3]) != 0;
+#endif
 }
 
 // Coverage, 0 to 1 up to rounding, as bytes: the first number is the lowest byte.

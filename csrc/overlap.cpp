@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <stdexcept>
 
 namespace lineup {
 namespace {
@@ -126,7 +127,12 @@ void GramIndex::chain(int threads, const Poll& poll) {
         std::fill(places_.begin(), places_.end(), 1);
     }
     places_[0] = 0;
-    for (std::size_t i = 1; i < n; ++i) places_[i] += places_[i - 1];
+    for (std::size_t i = 1; i < n; ++i) {
+        places_[i] += places_[i - 1];
+        if (places_[i] < places_[i - 1]) {
+            throw std::invalid_argument("series: expected fewer than 2^32 steps without overlaps");
+        }
+    }
 }
 
 GramProbe::GramProbe(const GramIndex& index)

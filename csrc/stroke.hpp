@@ -46,8 +46,8 @@ class Stroker {
         finish(paint);
     }
 
-    // The same of a stroke whose joins and ends dots will hide, several times as fast: straight
-    // from corner to corner. x must rise from point to point.
+    // The same, faster, of a stroke whose joins and ends dots will hide: straight from corner to
+    // corner. x must rise from point to point.
     template <class Paint>
     void stroke_below_dots(std::span<const Point> points, Paint&& paint) {
         outline(points, radius_, outline_);

@@ -246,11 +246,11 @@ TARGET double known_bound(const BoxTree& tree, const Pool& pool, const TreeQuery
         const auto scaled = __builtin_convertvector(sum * unit, Halved);
         std::memcpy(distance.data() + i, &scaled, sizeof scaled);
     }
-    const bool prints = !tree.print.empty();
+    const int prints = tree.print.empty() ? 0 : 1;
     for (std::size_t i = 0; i < kPool; ++i) {
-        const bool bad =
-            (pool.place[i] - query.low <= query.span) | (prints & (pool.print[i] == query.print));
-        distance[i] = bad ? std::numeric_limits<float>::infinity() : distance[i];
+        const int near = pool.place[i] - query.low <= query.span ? 1 : 0;
+        const int alike = pool.print[i] == query.print ? prints : 0;
+        distance[i] = (near | alike) != 0 ? std::numeric_limits<float>::infinity() : distance[i];
     }
     const float bound = kth_smallest(distance.data(), kPool, k);
     return (static_cast<double>(bound) * (1.0 + 1e-6) + 1e-30) / unit;

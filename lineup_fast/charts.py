@@ -33,7 +33,7 @@ class ChartStyle:
     axis_words : whether "time" and "value" stand beside the axes
     markers : whether a dot marks every point, as long as points are 2 px apart or more
     exact : whether every point of a long series is drawn; otherwise the first, lowest, highest and
-        last of every pixel column (engine cairo) or quarter of one (native), where there are more
+        last of every pixel column (engine cairo) or eighth of one (native), where there are more
     engine : "native", our own exact coverage, or "cairo", everything by Cairo and many times
         slower; they differ by a few levels of 255 where line and texts are, and nowhere else.
         With "cairo" an exact chart of 100,000 points may take ten seconds, and Ctrl+C waits for it

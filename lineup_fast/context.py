@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,14 +48,16 @@ def _longest_candidates(corpus: Corpus, builder: PromptBuilder, kind: str, lengt
     members = np.full((len(pools), max(map(len, pools))), -1)
     for at, pool in enumerate(pools):
         members[at, : len(pool)] = [row[name] for name in pool]
-    start = [wanted if isinstance(wanted, int) else auto_decimals(series[at[0]]) for at in members]
-    undecided, start = np.arange(len(pools)), np.array(start)
+    start = np.array(
+        [wanted if isinstance(wanted, int) else auto_decimals(series[at[0]]) for at in members]
+    )
+    undecided = np.arange(len(pools))
     longest = 0
     for decimals in range(int(start.min()), kernels.MAX_DECIMALS + 1):
-        tokens, prints = _row_tokens(builder, series, decimals)
         begun = undecided[start[undecided] <= decimals]
         if not len(begun):
             continue
+        tokens, prints = _row_tokens(builder, series, decimals)
         apart = _all_differ(prints, members[begun]) | (decimals == kernels.MAX_DECIMALS)
         done = members[begun[apart]]
         others = np.where(done[:, 1:] >= 0, tokens[done[:, 1:]], 0)
@@ -73,7 +76,7 @@ def _row_tokens(
     ids, offsets = builder.number_ids(series, decimals)
     tokens = np.diff(offsets) + (SEAMS if builder.reason else 0)
     seen: dict[bytes, int] = {}
-    texts = (ids[a:b].tobytes() for a, b in zip(offsets[:-1], offsets[1:], strict=True))
+    texts = (ids[a:b].tobytes() for a, b in itertools.pairwise(offsets))
     prints = np.array([seen.setdefault(text, len(seen)) for text in texts])
     return tokens, prints
 
@@ -82,4 +85,5 @@ def _all_differ(prints: Counts, members: Counts) -> npt.NDArray[np.bool_]:
     """Whether the members of each row, -1 for none, print differently."""
     absent = -1 - np.arange(members.shape[1])
     shown = np.sort(np.where(members >= 0, prints[members], absent), axis=1)
-    return (shown[:, 1:] != shown[:, :-1]).all(axis=1)
+    differ: npt.NDArray[np.bool_] = (shown[:, 1:] != shown[:, :-1]).all(axis=1)
+    return differ

@@ -16,6 +16,8 @@ OPTIONAL = (
     ("transformers", "transformers", "verifier, trainer"),
     ("tyro", "tyro", "trainer's flags"),
     ("cairocffi", "cairocffi", "reference charts"),
+    ("uvicorn", "uvicorn", "reward server"),
+    ("httpx", "httpx", "client of the reward server"),
     ("flash_attn", "flash-attn", "attention on a GPU"),
     ("liger_kernel", "liger-kernel", "trainer on a GPU"),
     ("sglang", "sglang", "in-process engine"),

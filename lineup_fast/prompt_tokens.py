@@ -170,6 +170,9 @@ class PromptBuilder:
 
     def fixed_tokens(self) -> int:
         """Tokens of a prompt without numbers and caption."""
+        if self._numerals is not None:
+            frame = self._frame
+            return len(frame.head) + len(frame.middle) + len(frame.tail) + len(frame.labels[0])
         probe = self.encoder.encode(self._probe(["1"] * self.recipe.k))[0]
         return len(probe) - self.recipe.k - 1
 
@@ -207,9 +210,10 @@ class PromptBuilder:
                 if self._equals_tokenizer():
                     self.reason = None
                     return
-                self.reason = "assembled ids differ from its own"
+                found = "assembled ids differ from its own"
             except SeamError as error:
-                self.reason = str(error)
+                found = str(error)
+            self.reason = self.reason or found
         self._numerals = None
         try:
             self._around_caption(self._probe(["1"] * self.recipe.k))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lineup_fast.candidates import CandidateError, auto_decimals, draw, fixed
-from lineup_fast.prompt_tokens import PromptBuilder, longest_row
+from lineup_fast.candidates import CandidateError, draw, fixed
+from lineup_fast.context import longest_prompt
+from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, clean_caption, parse_answer
 from lineup_fast.verifiers.base import QuestionGroup, keep_positions
 
@@ -176,8 +177,7 @@ class IdentificationReward:
             )
             pieces = self.builder.encoder.encode_captions([text for text in texts if text])
             ratio = max(ratio, *map(len, pieces))
-        rows = max(self._longest_row(length) for length in self.corpus.lengths)
-        longest = self.builder.fixed_tokens() + self.recipe.k * rows
+        longest = longest_prompt(self.corpus, self.builder, self.kind)
         longest += int(np.ceil(ratio * max_new_tokens))
         if limit is not None and longest > limit:
             raise ValueError(
@@ -185,16 +185,6 @@ class IdentificationReward:
                 f"context; with {max_new_tokens} they can reach {longest}"
             )
         return longest
-
-    def _longest_row(self, length: int) -> int:
-        """Tokens of the longest printed series of one length, at the most decimals any set uses."""
-        items = [item for item in self.corpus.ids() if self.corpus.meta(item).length == length]
-        if not items:
-            return 0
-        series = np.stack([self.corpus.series(item) for item in items])
-        wanted = self.recipe.decimals
-        decimals = wanted if isinstance(wanted, int) else max(map(auto_decimals, series))
-        return longest_row(self.builder, series, decimals)
 
     def _indices(
         self,

@@ -24,6 +24,7 @@ from lineup_fast.wire import ScoreRequest, parse_score, reply
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, MutableMapping
+    from concurrent.futures import Future
 
     from lineup_fast.coalesce import Ticket
     from lineup_fast.draw_counter import DrawCounter
@@ -259,7 +260,7 @@ class RewardApp:
 
     def _release(self, ids: list[str], indices: list[int]) -> None:
         assert self._counter is not None
-        self._writer.submit(self._counter.release, ids, indices)
+        self._writer.submit(self._counter.release, ids, indices).add_done_callback(_log_failure)
 
     def _count(self, path: str, status: int) -> None:
         key = (path, status)
@@ -277,6 +278,11 @@ class RewardApp:
         if self._counter is not None:
             self._counter.close()
         return ended
+
+
+def _log_failure(done: Future[None]) -> None:
+    if done.exception() is not None:
+        log.error("draws could not be given back: %s", done.exception())
 
 
 async def _waited(ticket: Ticket, receive: Receive) -> RewardBatch:

@@ -248,9 +248,9 @@ def cut_all(channels: Sequence[Channel | None], plan: SplitPlan, length: int, st
         owners.append(np.full(len(first), index, dtype=np.int32))
         splits.append(split)
         end += len(channel.values)
-    joined = [np.concatenate(arrays) for arrays in (parts, at, owners, starts)]
-    values = joined[0] if end else np.zeros(1)
-    return Cut(SlidingWindows(values, joined[1], length, *joined[2:]), np.concatenate(splits))
+    values = np.concatenate(parts) if end else np.zeros(1)
+    places = (np.concatenate(at), length, np.concatenate(owners), np.concatenate(starts))
+    return Cut(SlidingWindows(values, *places), np.concatenate(splits))
 
 
 def flat(values: Floats, scale: tuple[float, float]) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ import numpy as np
 from lineup_fast.rewards import RewardBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -133,29 +133,26 @@ def read_reply(body: bytes, n: int) -> RewardBatch:
     """The rewards of n captions out of a reply; raises ValueError where it is none."""
     value = read_object(body)
     try:
-        valid = np.array(value["valid"], dtype=bool)
-        picks = np.array(value["picks"], dtype=np.int32)
-        k = picks.shape[1]
+        k = len(value["picks"][0])
         batch = RewardBatch(
             reward=_floats(value["reward"], n),
             accuracy=_floats(value["accuracy"], n),
-            picks=picks,
+            picks=_array(value["picks"], _is_pick, n, k).astype(np.int32),
             label_logprobs=_floats(value["label_logprobs"], n, k, k),
             label_mass=_floats(value["label_mass"], n, k),
-            valid=valid,
-            reason=[None if text is None else str(text) for text in value["reason"]],
-            timings={str(name): float(s) for name, s in value["timings"].items()},
-            counts={str(name): int(count) for name, count in value["counts"].items()},
+            valid=_array(value["valid"], _is_flag, n).astype(bool),
+            reason=_array(value["reason"], _is_text, n).tolist(),
+            timings={name: float(seconds) for name, seconds in value["timings"].items()},
+            counts={name: int(count) for name, count in value["counts"].items()},
             recipe=str(value["recipe"]),
-            fingerprints={str(a): str(b) for a, b in value["fingerprints"].items()},
-            asked=np.array(value["asked"], dtype=bool).reshape(n, k),
-            index=[None if index is None else draw_index(index) for index in value["index"]],
+            fingerprints={name: str(text) for name, text in value["fingerprints"].items()},
+            asked=_array(value["asked"], _is_flag, n, k).astype(bool),
+            index=_array(value["index"], _is_draw, n).tolist(),
         )
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"reply: expected that of POST /score, got {error!r}") from None
-    if valid.shape != (n,) or len(picks) != n or len(batch.reason) != n or len(batch.index) != n:
-        raise ValueError(f"reply: expected {n} captions, got {len(valid)}")
-    if not np.isfinite(batch.reward[valid]).all():
+    except (LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"reply: expected that of POST /score, got {error!r:.200}") from None
+    valid = batch.valid
+    if not np.isfinite(batch.reward[valid]).all() or not np.isfinite(batch.accuracy[valid]).all():
         raise ValueError("reply: expected a reward for every valid caption")
     batch.reward[~valid] = np.nan
     batch.accuracy[~valid] = np.nan
@@ -181,14 +178,37 @@ def _numbers(values: npt.NDArray[np.float32]) -> Any:
 
 def _floats(values: Any, *shape: int) -> npt.NDArray[np.float32]:
     """float32 of nested lists; None becomes NaN."""
-    numbers = np.array(values, dtype=object).reshape(shape)
-    if not all(_is_number(number) for number in numbers.ravel()):
-        raise TypeError("something that is not a number")
-    return numbers.astype(np.float32)
+    return _array(values, _is_number, *shape).astype(np.float32)
+
+
+def _array(values: Any, good: Callable[[Any], bool], *shape: int) -> npt.NDArray[np.object_]:
+    """Nested lists of a shape, every entry of them good."""
+    array = np.empty(shape, dtype=object)
+    array[...] = values
+    wrong = [entry for entry in array.ravel() if not good(entry)]
+    if wrong or np.shape(values) != shape:
+        raise TypeError(f"{wrong[:1] or np.shape(values)}")
+    return array
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
+    return value is None or (type(value) in (int, float) and math.isfinite(value))
+
+
+def _is_pick(value: Any) -> bool:
+    return type(value) is int and -1 <= value < 1000
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_draw(value: Any) -> bool:
+    return value is None or draw_index(value) >= 0
 
 
 def _refuse_constant(name: str) -> None:

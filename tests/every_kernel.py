@@ -31,6 +31,8 @@ def calls(n: int, threads: int) -> dict[str, Callable[[], Any]]:
     image = charts.render(some[:1])[0]
     wide, images = np.tile(image, (n // 100 + 1, 1, 1)), np.stack([image] * (n // 500 + 1))
     builder = PromptBuilder(ByteEncoder())
+    sets = series[: len(series) // 4 * 4].reshape(-1, 4, 24)
+    words = [builder.caption_ids(["Rises, then falls."])] * len(sets)
     few, head = _ragged(4, 50), np.arange(9, dtype=np.int32)
     captions = _ragged(n, 12)
     return {
@@ -45,6 +47,7 @@ def calls(n: int, threads: int) -> dict[str, Callable[[], Any]]:
         "admissible": lambda: index.admissible(pool, threads=threads),
         "format_numbers": lambda: kernels.format_numbers(many.ravel(), 3),
         "number_ids": lambda: builder.number_ids(series, 2),
+        "prompts": lambda: builder.prompts(sets, 2, words, threads=threads),
         "prompt_tree": lambda: kernels.prompt_tree(
             "caption_first", head, head, head, few, few, head, captions
         ),

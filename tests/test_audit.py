@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lineup_fast import audit as audit_module
-from lineup_fast import audit_findings, cli, probes
+from lineup_fast import audit_findings, cli, counters, probes
 from lineup_fast.audit import Audit, audit
 from lineup_fast.audit_findings import Change, Finding, Measured
 from lineup_fast.candidates import CandidateSet, fixed
@@ -19,6 +19,7 @@ from lineup_fast.corpus import Corpus, build
 from lineup_fast.prompts import NO_CAPTION, Recipe
 from lineup_fast.readers import Channel
 from lineup_fast.resampling import mean_interval
+from lineup_fast.rewards import IdentificationReward
 from lineup_fast.verifiers.base import BackendError
 from lineup_fast.verifiers.scripted import ScriptedVerifier
 from tests.toy_models import model
@@ -88,7 +89,9 @@ def test_a_verifier_that_compares_numbers_is_safe(corpus: Corpus) -> None:
     found = _audit(corpus, reader, progress=lambda _, done, total: stages.append((done, total)))
     assert found.verdicts == ["safe"]
     assert found.items == N
-    assert found.sources == len({corpus.meta(item).source for item in corpus.ids("val")}) > 2
+    ids = corpus.ids("val", k=4)
+    asked = [ids[at] for at in counters.order(len(ids), 0, "audit")[:N]]
+    assert found.sources == len({corpus.meta(item).source for item in asked}) > 2
     captions = {measured.name: measured for measured in found.captions}
     assert captions["truth"].accuracy is not None
     assert captions["truth"].accuracy > 0.9
@@ -109,9 +112,6 @@ def test_a_verifier_that_compares_numbers_is_safe(corpus: Corpus) -> None:
 
 
 def test_what_was_measured_is_the_mean_of_the_reward(corpus: Corpus) -> None:
-    from lineup_fast import counters
-    from lineup_fast.rewards import IdentificationReward
-
     found = _audit(corpus, reader)
     ids = corpus.ids("val", k=4)
     items = [ids[at] for at in counters.order(len(ids), 0, "audit")[:N]]

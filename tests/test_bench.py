@@ -88,6 +88,10 @@ def test_a_skipped_comparison_fails(tmp_path: Path) -> None:
     status, printed, _ = run(tmp_path, "--benchmark-disable", more=skip)
     assert status == 1
     assert "test_more: skipped, so nothing was compared" in printed
+    skip = "pass\nimport pytest; pytest.importorskip('no_such_peer')"  # of the whole file
+    status, printed, _ = run(tmp_path, "--benchmark-disable", more=skip)
+    assert status != 0
+    assert "bench_made_up.py: skipped, so nothing was compared" in printed
 
 
 def test_without_timing_everything_runs_and_no_row_is_kept(tmp_path: Path) -> None:

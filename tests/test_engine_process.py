@@ -103,6 +103,17 @@ def test_a_child_that_dies_is_noticed_and_can_be_started_again(tmp_path: Path) -
     assert all(_gone(pid) for pid in before + _pids(tmp_path))
 
 
+def test_a_log_of_our_own_goes_with_the_child(tmp_path: Path) -> None:
+    engine = _engine(tmp_path, "serve")
+    given = engine.log
+    (engine.log, engine._keep_log) = (tmp_path / "ours", False)
+    with engine:
+        assert engine.log.exists()
+    assert not engine.log.exists()
+    assert engine.log_tail() == ""
+    assert not given.exists()
+
+
 def test_a_child_that_exits_says_why(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"status 3\nno such model: models/x"):
         _engine(tmp_path, "exit").start()

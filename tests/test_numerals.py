@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 
 from lineup_fast import _core, kernels, reference
 from lineup_fast.numerals import Numerals, NumeralTable
+from tests.conftest import KNOWN
 from tests.parity import both
-
-ISAS = ("plain", "avx2", "avx512")
-WIDEST = str(_core.build_info()["isa"]).split()[-1]
-KNOWN = ISAS[: ISAS.index(WIDEST) + 1] if WIDEST in ISAS else ("",)
 
 HARD = [0.0, -0.0, 0.005, 0.125, -0.001, 2.675, 0.5, 1.5, 2.5, 123456.785, 1e12, -1e12, 1e-12,
         0.1 + 0.2, 999.9995, -999.5, 1e150, 4.35, 9.995, 1e15 + 0.3]  # fmt: skip

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from lineup_fast import charts, kernels, scoring
-from lineup_fast.candidates import CandidateSet
+from lineup_fast import charts, gallery, hub, kernels, scoring
+from lineup_fast.candidates import CandidateError, CandidateSet, draw, tell_apart
 from lineup_fast.corpus import build
 from lineup_fast.encoders import ByteEncoder, FastEncoder
 from lineup_fast.prompt_tokens import PromptBuilder, SeamError, cut
@@ -72,6 +72,38 @@ def test_a_missing_extra_says_how_to_get_it(
         read(name)
 
 
+def test_a_hub_data_set_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+
+    def nothing(name: str) -> Any:
+        raise OSError("no such data set")
+
+    monkeypatch.setattr(datasets, "load_dataset", nothing)
+    with pytest.raises(ValueError, match="me/data: expected a Hugging Face data set, got no such"):
+        read("me/data")
+    monkeypatch.setattr(datasets, "load_dataset", lambda name: {"a": None, "b": None})
+    with pytest.raises(ValueError, match="me/data: expected a split named train, got"):
+        read("me/data")
+
+
+def test_distractors_that_cannot_be_had() -> None:
+    walk = np.arange(40.0) ** 2
+    same = build([Channel("set/x", np.tile(walk, 3))], lengths=[40], k=2, stride=40)
+    item = same.ids(k=1)[0]
+    with pytest.raises(CandidateError, match="expected at least 3 admissible series, got 0"):
+        draw(same, item, k=4, seed=0, index=0, kind="random")
+    with pytest.raises(ValueError, match="kind: expected k up to 4 with 'synthetic', got k=5"):
+        draw(same, item, k=5, seed=0, index=0, kind="synthetic")
+    with pytest.raises(ValueError, match="decimals: expected auto or 0 to 12, got 'few'"):
+        tell_apart(np.ones((2, 3)), "few")
+
+
+def test_charts_go_into_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="output: expected a folder, got"):
+        gallery.write({"a": np.ones(3)}, tmp_path / "file", charts.TINY_STYLE)
+
+
 def test_every_data_set_cannot_be_held_out() -> None:
     channels = [Channel(f"set{i}/x", np.arange(60.0) + i) for i in range(3)]
     with pytest.raises(ValueError, match="test_sources: expected at least one data set left"):
@@ -110,8 +142,6 @@ def test_a_failure_of_the_model_is_raised_and_makes_captions_invalid(
 
 @pytest.mark.parametrize("kind", [PreTrainedTokenizerFast, AutoTokenizer])
 def test_a_folder_without_a_model_is_refused(kind: Any, tmp_path: Path) -> None:
-    from lineup_fast import hub
-
     with pytest.raises(ValueError, match="verifier: expected a folder or hub id of a model"):
         hub.from_pretrained(kind, tmp_path)
     with pytest.raises(ValueError, match="verifier: expected a folder or hub id of a model"):

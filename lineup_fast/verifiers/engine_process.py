@@ -31,7 +31,7 @@ class EngineProcess:
 
     model: folder or hub id; python: interpreter of the environment that SGLang lives in (default:
     this one); port 0: a free one; arguments: further flags of the server; environment: variables
-    set for it beside ours; log: where its output goes (default: a temporary file).
+    set for it beside ours; log: where its output goes (default: a file that goes with it).
     ``url`` is where it answers. Use it in a ``with`` block, or call start and stop.
     """
 
@@ -53,6 +53,7 @@ class EngineProcess:
             "--host", host, "--port", str(self.port), *arguments,
         ]  # fmt: skip
         self._environment = os.environ | dict(environment or {})
+        self._keep_log = log is not None
         if log is None:
             handle, log = tempfile.mkstemp(prefix="sglang-", suffix=".log")
             os.close(handle)
@@ -111,7 +112,7 @@ class EngineProcess:
 
     def log_tail(self, lines: int = TAIL_LINES) -> str:
         """The last lines of the server's output."""
-        text = self.log.read_bytes().decode("utf-8", "replace")
+        text = self.log.read_bytes().decode("utf-8", "replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
     def stop(self, patience_s: float = 15.0) -> None:
@@ -124,6 +125,8 @@ class EngineProcess:
             child.wait(patience_s)
         _signal_group(child.pid, signal.SIGKILL)  # also what outlives the server
         child.wait()
+        if not self._keep_log:
+            self.log.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self if self.pid is not None else self.start()

@@ -22,7 +22,7 @@ def test_thirty_steps_raise_the_reward(
     rows: Path, corpus_folder: Path, tmp_path: Path, record_property: Any
 ) -> None:
     log = trl_run.train(
-        rows / "trl" / "train.parquet", corpus_folder, tmp_path, steps=STEPS, charts=8
+        rows / "trl" / "train.parquet", corpus_folder, tmp_path, steps=STEPS, charts=16
     )
     rewards = [row["rewards/lineup/mean"] for row in log]
     assert len(rewards) == STEPS

@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, metavar="CORPUS")
     parser.add_argument("--out", type=Path, required=True, metavar="RUN")
     parser.add_argument("--steps", type=int, default=30, metavar="N")
-    parser.add_argument("--charts", type=int, default=8, metavar="B", help="charts a step")
+    parser.add_argument("--charts", type=int, default=16, metavar="B", help="charts a step")
     parser.add_argument("--lr", type=float, default=1e-4, metavar="X")
     args = parser.parse_args()
     rows = train(args.rows, args.corpus, args.out, steps=args.steps, charts=args.charts, lr=args.lr)

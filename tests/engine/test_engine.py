@@ -273,7 +273,7 @@ def test_an_engine_of_the_same_process_answers_alike(llama: Side, llamas: list[P
             "PYTHONPATH": os.pathsep.join([SHIM["PYTHONPATH"], str(root)]),
             "LINEUP_IMPL": "reference",
         },
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
     lines = [line for line in result.stdout.splitlines() if line.startswith("ANSWERS ")]
