@@ -132,7 +132,8 @@ class Index {
 const char* const kIndex = R"(Index of series for their nearest admissible neighbours.
 
 z: float64 [N, D]; series: float64 [N, T], whose rows may overlap in memory, or a tuple (values
-float64 [V], at int64 [N], steps), kept; rule: "run" or "window"; source, group: int32 [N]; start: int64 [N].)";
+float64 [V], at int64 [N], steps), kept; rule: "run" or "window"; source, group: int32 [N]; start:
+int64 [N].)";
 
 const char* const kSearch = R"(Return the k neighbours of every member: int32 [N, k], -1 padded.)";
 
