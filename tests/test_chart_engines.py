@@ -125,7 +125,7 @@ def test_long_series_look_like_one_full_stroke(kind: str, n: int) -> None:
 
 
 def test_exact_draws_more_than_the_outline() -> None:
-    series = [np.random.default_rng(5).normal(size=20_000)]
+    series = [np.random.default_rng(5).normal(size=100_000)]
     exact = dataclasses.replace(DEFAULT_STYLE, exact=True)
     assert not np.array_equal(charts.render(series), charts.render(series, exact))
     short = [series[0][:200]]
