@@ -58,11 +58,13 @@ def integers(name: str, value: npt.ArrayLike, letters: str, dtype: Any) -> Any:
     """C-contiguous integer array that holds the same numbers in the given dtype."""
     array = np.asarray(value)
     wanted = np.dtype(dtype)
+    if array.dtype == wanted and array.ndim == _shape(letters):
+        return np.ascontiguousarray(array)
     if array.size and array.dtype.kind not in "iu":
         raise ValueError(f"{name}: expected {wanted} [{letters}], got dtype {array.dtype}")
     if array.ndim != _shape(letters):
         raise ValueError(f"{name}: expected {wanted} [{letters}], got shape {array.shape}")
-    if array.size and array.dtype != wanted:
+    if array.size:
         limits = np.iinfo(wanted)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
