@@ -249,6 +249,11 @@ class _Engine:
         finally:
             self._busy.release()
 
+    def update_weights_from_disk(
+        self, model_path: str, load_format: str | None = None
+    ) -> tuple[bool, str, int]:
+        return "missing" not in model_path, f"read {model_path}", 0
+
     def release_memory_occupation(self) -> None:
         self.calls.append(-1)
 
@@ -268,5 +273,10 @@ def test_standin_engine_of_this_process_gets_whole_waves() -> None:
         assert answer.reason[0] == "engine: RuntimeError: out of memory"
         engine.fail = None
         check_answers(trees, labels, verifier.score(trees, labels))
+        before = verifier.fingerprint()
+        verifier.update_weights("/models/a", version="2")
+        assert verifier.fingerprint() != before
+        with pytest.raises(BackendError, match="read /models/missing"):
+            verifier.update_weights("/models/missing")
         verifier.sleep()
         assert engine.calls[-1] == -1

@@ -213,6 +213,7 @@ class EngineReplica:
 
     async def command(self, name: str, **options: Any) -> None:
         """See :class:`Replica`."""
+        options.pop("weight_version", None)  # known to the server's route alone
         answer = await self._in_thread(name, **options)
         if isinstance(answer, tuple) and answer and answer[0] is False:
             raise RefusedError(f"engine: {name}: {answer[1]}")

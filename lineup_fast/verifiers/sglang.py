@@ -218,6 +218,7 @@ class SGLangVerifier:
         version = version or Path(path).name
         self._command("update_weights_from_disk", model_path=str(path), weight_version=version)
         self._read_infos()
+        self._model["weight_version"] = version  # an engine of this process does not keep it
         self._canary = self._read_canary()
 
     def close(self) -> None:
