@@ -184,7 +184,7 @@ fuzz-targets: $(DONE)/debian
 	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
 	cmake --build build/fuzz
 
-LIBFUZZER = build/fuzz/tests/fuzz/fuzz_$* -max_len=600 -timeout=20 -rss_limit_mb=4096 -verbosity=0
+LIBFUZZER = build/fuzz/tests/fuzz/fuzz_$* -max_len=600 -timeout=120 -rss_limit_mb=4096 -verbosity=0
 
 fuzz-%:
 	@mkdir -p build/fuzz/corpus/$* tests/fuzz/corpus/$*

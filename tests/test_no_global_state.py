@@ -14,7 +14,7 @@ WRITABLE = re.compile(r"\.(bss|tbss|tdata|data)(?!\.rel\.ro)(\.\S+)?$")
 ALLOWED = {
     "DW.ref.__gxx_personality_v0": "how exceptions are unwound",
     "lineup::best_isa()::best": "const: what the processor can, found out once for all threads",
-    "lineup::chart_masks(": "set once: masks of glyphs and dots, which never change",
+    "lineup::chart_masks(lineup::ChartSizes const&)::kept": "written once, with what anyone would",
     ")::writer": "const: the characters of digit runs, for format_numbers",
     "lineup::(anonymous namespace)::kGlyphs": "constexpr: gcc puts it beside variables",
 }
