@@ -7,7 +7,8 @@ Both sides start from 32 sets of 4 series as float64 and end with the ids of 128
 is one call of PromptBuilder.prompts into a buffer that is used again. The peers print each value
 once a set, join the texts of the four rotations and tokenise those; "each series once" tokenises
 each series once and joins ids. The caption is one letter, so that the numbers are what is measured:
-its ids are at hand on our side and part of the text on theirs. Vocabularies are the real ones.
+its ids are at hand on our side and part of the text on theirs. Vocabularies are the real ones;
+SmolLM2's lacks some bytes, which gigatoken refuses.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pytest
 from bench import peers, record
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, user_text
-from tests.real_tokenizers import real_tokenizer
+from tests.real_tokenizers import BYTE_NAMES, real_tokenizer
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -41,16 +42,19 @@ def _peers(builder: PromptBuilder, tokenizer: Any, sets: Any) -> dict[str, Any]:
     text = peers.PromptText(before, after, DECIMALS)
     backend, file = tokenizer.backend_tokenizer, tokenizer.backend_tokenizer.to_str()
     once = peers.HFOnce(backend, text, sets[0])
-    giga, fast = gigatoken.Tokenizer(backend), fastokens.Tokenizer.from_json_str(file)
+    fast = fastokens.Tokenizer.from_json_str(file)
     split = splintr.from_json_bytes(file.encode())
-    return {
+    found = {
         "HF tokenizers batch": lambda: peers.hf_batch(backend, text, sets),
         "HF, each series once": lambda: once(sets),
-        "gigatoken arrays": lambda: peers.gigatoken_arrays(giga, text, sets),
-        "gigatoken batch": lambda: peers.gigatoken_batch(giga, text, sets),
         "fastokens arrays": lambda: peers.flat_arrays(fast, text, sets),
         "splintr arrays": lambda: peers.flat_arrays(split, text, sets),
     }
+    if all(name in backend.get_vocab() for name in BYTE_NAMES.values()):  # gigatoken needs them all
+        giga = gigatoken.Tokenizer(backend)
+        found["gigatoken arrays"] = lambda: peers.gigatoken_arrays(giga, text, sets)
+        found["gigatoken batch"] = lambda: peers.gigatoken_batch(giga, text, sets)
+    return found
 
 
 @pytest.mark.parametrize("family", NAMES)
