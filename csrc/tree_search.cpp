@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::size_t kFew = 24;   // candidates that are sorted by counting
-constexpr std::size_t kMany = 96;  // candidates that are counted at most
+constexpr std::size_t kMany = 96;  // candidates whose k-th is found by counting
 
 // Puts a leaf into the list: its box and its centre as seen from the middle of the batch.
 void add_leaf(const BoxTree& tree, const double* node, std::size_t child, std::size_t leaf,

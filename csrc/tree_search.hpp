@@ -41,6 +41,7 @@ struct LeafList {
 struct Candidates {
     std::vector<std::uint32_t> slot;  // in the tree
     std::vector<float> near;          // squared distance as the list has it
+    std::vector<float> keys;          // room for a copy of it
     LineVector<double> distance;      // exact
     std::vector<std::int32_t> id;
     std::size_t n = 0;

@@ -96,7 +96,7 @@ TARGET inline std::uint32_t near_boxes(const float* block, std::size_t all, cons
     return hits;
 }
 
-// The k-th smallest of n <= kMany values; room for whole vectors behind them is overwritten.
+// The k-th smallest of a few values; room for whole vectors behind them is overwritten.
 TARGET inline float kth_smallest(float* values, std::size_t n, std::size_t k) {
     const std::size_t padded = (n + kLanes - 1) / kLanes * kLanes;
     for (std::size_t i = n; i < padded; ++i) values[i] = std::numeric_limits<float>::infinity();
@@ -117,13 +117,16 @@ TARGET inline float kth_smallest(float* values, std::size_t n, std::size_t k) {
 // Lowers the limit to what the k nearest candidates need and drops those beyond it.
 TARGET inline float narrow(const BoxTree& tree, const LeafList& list, const TreeQuery& query,
                            std::size_t k, float limit, Candidates& found) {
-    alignas(64) std::array<float, kMany + kLanes> distance;
+    if (found.keys.size() < found.n + kLanes) found.keys.resize(2 * found.n + kLanes);
     const bool prints = !tree.print.empty();
     for (std::size_t i = 0; i < found.n; ++i) {
         const bool twin = prints && tree.print[found.slot[i]] == query.print;
-        distance[i] = twin ? std::numeric_limits<float>::infinity() : found.near[i];
+        found.keys[i] = twin ? std::numeric_limits<float>::infinity() : found.near[i];
     }
-    const float furthest = std::sqrt(kth_smallest(distance.data(), found.n, k)) + 2.0F * list.off;
+    float* keys = found.keys.data();
+    if (found.n > kMany) std::nth_element(keys, keys + k - 1, keys + found.n);
+    const float kth = found.n > kMany ? keys[k - 1] : kth_smallest(keys, found.n, k);
+    const float furthest = std::sqrt(kth) + 2.0F * list.off;
     limit = std::min(limit, furthest * furthest * 1.00002F);
     std::size_t n = 0;
     for (std::size_t i = 0; i < found.n; ++i) {
@@ -145,7 +148,8 @@ TARGET void scan(const BoxTree& tree, const LeafList& list, const TreeQuery& que
     std::vector<float> many(dims > few.size() ? dims : 0);
     float* local = many.empty() ? few.data() : many.data();
     alignas(64) std::array<float, kLeaf> near;
-    std::size_t full = query.ask_always || k > kFew / 2 ? found.slot.max_size() : kFew;
+    const std::size_t least = query.ask_always ? found.slot.max_size() : std::max(kFew, 2 * k);
+    std::size_t full = least;
     found.n = 0;
     for (std::size_t begin = 0; begin < list.leaf.size(); begin += kFanout) {
         const float* block = list.boxes.data() + begin * 3 * dims;
@@ -170,12 +174,10 @@ TARGET void scan(const BoxTree& tree, const LeafList& list, const TreeQuery& que
             found.n = n;
             if (n < full) continue;
             limit = narrow(tree, list, query, k, limit, found);
-            // Where many are equally far, dropping has no end.
-            full = found.n < kFew ? kFew : found.n + kFew;
-            if (full + kLeaf > kMany) full = found.slot.max_size();
+            full = std::max(least, 2 * found.n);  // where many are equally far, few are dropped
         }
     }
-    if (found.n > k && full < kMany) narrow(tree, list, query, k, limit, found);
+    if (found.n > k && !query.ask_always) narrow(tree, list, query, k, limit, found);
 }
 
 // Sorts candidates by counting, for each, those before it. False if two are equally far.
