@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_a_text_is_cut_between_tokens_only() -> None:
 
 
 def test_a_chat_template_that_changes_the_text_is_refused() -> None:
-    encoder = tokenizer("qwen2")
+    encoder = copy.copy(tokenizer("qwen2"))  # it is kept for other tests
     encoder.chat_template = CHATML.replace("m['content']", "m['content'] | upper")
     with pytest.raises(ValueError, match="tokenizer: expected a chat template that keeps the user"):
         FastEncoder(encoder).prompt_text("Which of them?")
