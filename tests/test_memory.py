@@ -24,7 +24,9 @@ HEIGHT, WIDTH = charts.DEFAULT_STYLE.height, charts.DEFAULT_STYLE.width
 
 
 def _resident() -> int:
+    """Bytes in use; what was freed goes back to the system first, for it could hide a loss."""
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -32,9 +34,6 @@ def _resident() -> int:
 def _growth(call: Callable[[], Any], times: int) -> int:
     for _ in range(3):
         call()
-    # What earlier tests freed goes back to the system: it could hide what is lost here.
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
     before = _resident()
     for _ in range(times):
         call()
