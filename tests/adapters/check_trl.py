@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import trl_run
@@ -18,17 +17,15 @@ STEPS = 30
 
 
 @pytest.mark.timeout(1200)
-def test_thirty_steps_raise_the_reward(
-    rows: Path, corpus_folder: Path, tmp_path: Path, record_property: Any
-) -> None:
+def test_thirty_steps_raise_the_reward(rows: Path, corpus_folder: Path, tmp_path: Path) -> None:
     log = trl_run.train(
         rows / "trl" / "train.parquet", corpus_folder, tmp_path, steps=STEPS, charts=16
     )
     rewards = [row["rewards/lineup/mean"] for row in log]
     assert len(rewards) == STEPS
     first, last = sum(rewards[:10]) / 10, sum(rewards[-10:]) / 10
-    record_property("mean reward of the first and last ten steps", (first, last))
-    assert last > first, (first, last)
+    print(f"mean reward of the first ten steps {first:.3f}, of the last ten {last:.3f}")
+    assert last > first
     assert all(row["lineup/invalid_frac"] == 0 for row in log)
     assert log[-1]["lineup/acc"] == pytest.approx(rewards[-1] / 2)
 

@@ -7,7 +7,7 @@ export LINEUP_PYTHON="$PWD/$1/bin/python" OMP_WAIT_POLICY=PASSIVE HF_HUB_OFFLINE
 export PYTHONDONTWRITEBYTECODE=1
 home=$PWD/build/adapters
 export LINEUP_CORPUS=$home/corpus LINEUP_SET=$home/set
-here=tests/adapters
+here=$PWD/tests/adapters
 tests=(pytest pytest-timeout "httpx>=0.27" numpy)
 
 # environment NAME "packages that bring what they need" "packages taken alone"
@@ -46,8 +46,13 @@ environment verl "transformers>=5.5.3,<5.11 ray tensordict<=0.10.0 omegaconf hyd
 environment verifiers verifiers==0.4.0 ""
 du -sh "$home"
 
-check() { "$home/$1/bin/python" -m pytest -q -p no:cacheprovider --confcutdir=$here "${@:2}"; }
-check trl $here/check_trl.py
-check verl $here/check_verl.py
-check verl $here/check_openrlhf.py
-check verifiers $here/check_verifiers.py
+# Away from the checkout: there the sources of lineup_fast would come before the installed wheel.
+check() {
+  echo "Checking with $1: $2"
+  (cd "$home" && "$1/bin/python" -m pytest -q -rP -p no:cacheprovider -c /dev/null \
+    --rootdir="$here" "$here/$2")
+}
+check verl check_verl.py
+check verl check_openrlhf.py
+check verifiers check_verifiers.py
+check trl check_trl.py
