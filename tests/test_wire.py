@@ -53,12 +53,13 @@ def test_requests_come_back(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 5))
     fixed = data.draw(st.booleans())
     number = st.integers(0, wire.MAX_INDEX)
+    name = st.text(min_size=1, max_size=wire.MAX_REQUEST_ID)
     request = ScoreRequest(
         data.draw(st.lists(st.text(), min_size=n, max_size=n)),
         data.draw(st.lists(st.text(), min_size=n, max_size=n)),
         None if fixed else data.draw(st.none() | st.lists(number, min_size=n, max_size=n)),
         fixed,
-        data.draw(st.none() | st.lists(st.text(min_size=1), min_size=n, max_size=n)),
+        data.draw(st.none() | st.lists(name, min_size=n, max_size=n)),
     )
     assert parse_score(score_body(request)) == request
 
