@@ -76,9 +76,11 @@ def test_resume_after_kill_is_bit_equal(model_folder: Path, tmp_path: Path) -> N
 
 def test_interrupt_stops_at_a_step_with_a_checkpoint(model_folder: Path, tmp_path: Path) -> None:
     config = settings(model_folder, tmp_path / "run", checkpoint_every=100, eval_every=100)
+    asked: list[int | None] = []
 
     def interrupt(index: int | None) -> None:
-        if index == 3:
+        asked.append(index)
+        if asked.count(3) == 1 and index == 3:  # the step is asked about in two parts
             os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)

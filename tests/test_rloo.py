@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from trainer.rloo import (
     train,
     whitened,
 )
-from trainer.rollout import Rollout, sample
+from trainer.rollout import TransformersSampler, gather
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +79,11 @@ def test_policy_loss_is_the_formula() -> None:
 
 def a_batch(captioner: Captioner, reward: list[float], valid: list[bool]) -> Batch:
     prompts = captioner.prompts(random_images(4))
-    captions = sample(captioner, prompts, list("abcd"), group_size=3, max_new_tokens=6,
-                      seed=0, step=1, charts_at_once=4)  # fmt: skip
+    sampler = TransformersSampler(captioner, group_size=3, max_new_tokens=6, seed=0,
+                                  charts_at_once=4)  # fmt: skip
+    captions = gather("abcd", prompts, list(sampler.sample(prompts, list("abcd"), 1)))
     token_ids = [ids[: 1 + i % 6] for i, ids in enumerate(captions.token_ids)]
-    ragged = Rollout(captions.ids, prompts, token_ids, captions.texts, captions.finished, 0.0)
+    ragged = replace(captions, token_ids=token_ids)
     ok = np.array(valid)
     return Batch(ragged, [0, 1, 2, 3], advantages(np.array(reward), ok, 3), ok)
 

@@ -7,12 +7,14 @@ import torch
 
 from tests.random_vlm import random_captioner, random_images
 from trainer.policy import Captioner, Prompts
-from trainer.rollout import Rollout, sample, uniforms
+from trainer.rollout import Rollout, TransformersSampler, gather, uniforms
 
 
 def captions(captioner: Captioner, prompts: Prompts, ids: list[str], **changes: int) -> Rollout:
-    options = {"group_size": 3, "max_new_tokens": 7, "seed": 0, "step": 1, "charts_at_once": 4}
-    return sample(captioner, prompts, ids, **(options | changes))
+    options = {"group_size": 3, "max_new_tokens": 7, "seed": 0, "charts_at_once": 4}
+    step = changes.pop("step", 1)
+    sampler = TransformersSampler(captioner, **(options | changes))
+    return gather(ids, prompts, list(sampler.sample(prompts, ids, step)))
 
 
 def test_numbers_are_a_function_of_seed_step_series_and_rollout() -> None:

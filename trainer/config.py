@@ -57,6 +57,9 @@ class RlooConfig:
     """Charts decoded together; memory only."""
     max_new_tokens: int = 1024
     """Longest caption in tokens."""
+    async_depth: int = 0
+    """Rollouts that may be sampled before earlier ones are learned from, so that captioner and
+    verifier on different devices work at once; 0 = strictly on-policy."""
     caption_prompt: str = CAPTION_PROMPT
     """What stands behind the chart in the captioner's prompt."""
     chart_style: str = "default"
@@ -127,7 +130,7 @@ class RlooConfig:
                      "sample_every"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("threads", "warmup_updates", "weight_decay", "lr_floor_frac"):
+        for name in ("threads", "async_depth", "warmup_updates", "weight_decay", "lr_floor_frac"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
         for name in ("epochs", "lr", "clip_norm", "reward_scale"):

@@ -67,4 +67,5 @@ class Clock:
     def __call__(self, stage: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
-        self.seconds[f"time/{stage}_s"] = time.perf_counter() - started
+        name = f"time/{stage}_s"
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,18 +26,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lineup_fast import charts, counters, kernels
+from lineup_fast import counters
 from lineup_fast.cli import one_line
-from lineup_fast.prompts import PROMPT_VERSION
-from trainer import checkpoint, rollout, validate
+from trainer import checkpoint, validate
+from trainer.ahead import Ahead
+from trainer.asking import Asking
 from trainer.checkpoint import Counters
 from trainer.config import RlooConfig
 from trainer.console import Console, stop_requested
+from trainer.loading import load_captioner, load_reward, load_sampler, settings
 from trainer.metrics import Clock, mean, step_metrics
 from trainer.optim import Schedule, adamw, apply_update
-from trainer.policy import Captioner
-from trainer.record import Best, RunFolder, check_folder, versions
-from trainer.rollout import Rollout
+from trainer.policy import Captioner, Prompts
+from trainer.record import Best, RunFolder, check_folder
+from trainer.rollout import Rollout, Sampler
 from trainer.validate import Reward, Series
 
 if TYPE_CHECKING:
@@ -177,43 +181,46 @@ def train(
     parameters = [p for p in captioner.model.parameters() if p.requires_grad]
     optimizer = adamw(parameters, config.betas, config.weight_decay)
     counts = checkpoint.load(start, captioner, optimizer) if done else Counters()
-    _write_settings(folder, config, corpus)  # from here on the folder holds a run
+    folder.write_settings(settings(config, corpus))  # from here on the folder holds a run
     best = Best(folder, folder.cut(counts.step if done else -1))
     console = console or Console(config.run.name, n_steps)
 
-    with console, stop_requested() as stop:
+    def prepare(step: int) -> tuple[list[str], Prompts]:
+        step_series = step_ids(ids, config.charts, config.seed, step)
+        return step_series, validate.chart_prompts(captioner, corpus, step_series, config)
+
+    with (
+        console,
+        stop_requested() as stop,
+        ThreadPoolExecutor(1, "lineup-reward") as asker,
+        Ahead(prepare, n_steps) as ahead,
+    ):
         if not done:
             console.note("validating the start")
-            row = {"step": 0} | _validation(0, captioner, corpus, reward, val_ids, config, folder)
+            row = {"step": 0} | validate.row(0, captioner, corpus, reward, val_ids, config, folder)
             best.see(row)
             folder.append(row)
             console.row(row)
-        stopping = stop()
+        sampler = load_sampler(config, captioner)
+        pending: deque[Asking] = deque()  # sampled, waiting for their rewards
+        sampled, stopping = counts.step, stop()
         while counts.step < n_steps and not stopping:
             counts.step += 1
             started, clock = time.perf_counter(), Clock()
 
-            # series -> charts -> captions
+            # series -> charts -> captions, rewards asked for as captions finish
             console.note("writing captions")
-            batch_ids = step_ids(ids, config.charts, config.seed, counts.step)
-            with clock("charts"):
-                prompts = validate.chart_prompts(captioner, corpus, batch_ids, config)
-            with clock("rollout"):
-                captions = rollout.sample(
-                    captioner,
-                    prompts,
-                    batch_ids,
-                    group_size=config.group_size,
-                    max_new_tokens=config.max_new_tokens,
-                    seed=config.seed,
-                    step=counts.step,
-                    charts_at_once=config.charts_at_once,
-                )
+            while sampled < furthest(config, counts.step, n_steps):
+                sampled += 1
+                with clock("charts"):  # time spent waiting for them
+                    prepared = ahead.take(sampled)
+                with clock("rollout"):
+                    pending.append(collect(sampled, prepared, sampler, reward, asker))
 
             # captions -> rewards -> advantages
             console.note("asking the verifier")
             with clock("reward"):
-                scores = reward.score(captions.texts, captions.row_ids(), index=counts.step)
+                captions, scores = pending.popleft().result()
             lengths = np.array([len(t) for t in captions.token_ids])
             advantage = advantages(scores.reward, scores.valid, config.group_size)
             if config.whiten:
@@ -229,25 +236,28 @@ def train(
                     batch = Batch(captions, rows.tolist(), advantage, scores.valid)
                     norms.append(update(captioner, optimizer, batch, config, lr))
                     counts.update += 1
+                sampler.push(captioner)
 
             # record
-            counts.tokens += int(prompts.mask.sum()) * config.group_size + int(lengths.sum())
+            counts.tokens += int(captions.prompts.mask.sum()) * config.group_size
+            counts.tokens += int(lengths.sum())
             row = {"step": counts.step} | step_metrics(captions, scores, lengths)
             row |= {"grad_norm": mean(np.array(norms)), "lr": lr, "num_tokens": counts.tokens}
             row |= clock.seconds | {"step_time": time.perf_counter() - started}
             improved, last = False, counts.step == n_steps
             if counts.step % config.eval_every == 0 or last:
                 console.note("validating")
-                row |= _validation(
+                row |= validate.row(
                     counts.step, captioner, corpus, reward, val_ids, config, folder, best.floor
                 )
                 improved = best.see(row)
             folder.append(row)
             console.row(row)
             if counts.step % config.sample_every == 0:
-                console.caption(batch_ids[0], captions.texts[0], float(scores.accuracy[0]))
+                console.caption(captions.ids[0], captions.texts[0], float(scores.accuracy[0]))
             stopping = stop()
-            if counts.step % config.checkpoint_every == 0 or improved or last or stopping:
+            due = counts.step % config.checkpoint_every == 0 or improved or last
+            if due or (stopping and not pending):
                 checkpoint.save(folder.checkpoints, captioner, optimizer, counts)
                 best.write()
                 checkpoint.prune(folder.checkpoints, config.keep_last, best.step)
@@ -255,7 +265,7 @@ def train(
             console.say(f"stopped at step {counts.step}; go on with --resume")
             return False
         console.note("scoring the second fixed set")
-        final = _final(config, corpus, reward, test_ids, folder, best.step)
+        final = validate.final(config, corpus, reward, test_ids, folder, best.step)
         folder.write("final.json", final)
         console.say(
             f"second fixed set, {final['n']} items: accuracy {final['start_acc']:.3f} at the "
@@ -264,109 +274,41 @@ def train(
     return True
 
 
-def load_captioner(config: RlooConfig, path: str | Path) -> Captioner:
-    """The captioner of the settings with the weights in `path`."""
-    return Captioner.load(
-        path,
-        caption_prompt=config.caption_prompt,
-        device=config.device,
-        compute_dtype=getattr(torch, config.compute_dtype),
-        gradient_checkpointing=config.gradient_checkpointing,
-        freeze_vision=config.freeze_vision,
-    )
+def collect(
+    step: int,
+    prepared: tuple[list[str], Prompts],
+    sampler: Sampler,
+    reward: Reward,
+    asker: Executor,
+) -> Asking:
+    """Samples the captions of a step and asks for the rewards of each part that is finished."""
+    ids, prompts = prepared
+    asking = Asking(reward, ids, prompts, step)
+    for part in sampler.sample(prompts, ids, step):
+        asking.ask(part, asker)
+    return asking
+
+
+def furthest(config: RlooConfig, step: int, n_steps: int) -> int:
+    """The last step that may be sampled before the update of `step`.
+
+    --async-depth steps further, but not past a validation or checkpoint: what a checkpoint holds
+    is then all there is, and a resumed run samples what the uninterrupted one did.
+    """
+    ends = [-(-step // every) * every for every in (config.eval_every, config.checkpoint_every)]
+    return min(step + config.async_depth, n_steps, *ends)
 
 
 def run(config: RlooConfig) -> int:
-    """`python -m trainer rloo`: corpus, verifier and reward from the settings, then `train`."""
-    from transformers.utils import logging as transformers_logging
-
+    """`python -m trainer rloo`: corpus and reward from the settings, then `train`."""
     from lineup_fast.corpus import Corpus
-    from lineup_fast.rewards import IdentificationReward
-    from lineup_fast.verifiers.transformers import TransformersVerifier
 
-    transformers_logging.disable_progress_bar()  # the live table is ours
     if config.threads:
         torch.set_num_threads(config.threads)
     try:
         check_folder(config.run, resume=config.resume)  # before minutes of loading
         corpus = Corpus.load(config.corpus)
-        tokenizer = Captioner.load_tokenizer(config.model)
-        verifier = TransformersVerifier(
-            config.verifier, device=config.verifier_device, dtype=config.verifier_dtype
-        )
-        reward = IdentificationReward(
-            corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale
-        )
-        reward.check_context(config.max_new_tokens, tokenizer)
-        return 0 if train(config, corpus, reward) else 130
+        return 0 if train(config, corpus, load_reward(config, corpus)) else 130
     except (ValueError, OSError) as error:
         print(f"python -m trainer rloo: {one_line(error)}", file=sys.stderr)
         return 2
-
-
-# ------------------------------------------------------------------------------------------ pieces
-
-
-def _validation(
-    step: int,
-    captioner: Captioner,
-    corpus: Series,
-    reward: Reward,
-    ids: list[str],
-    config: RlooConfig,
-    folder: RunFolder,
-    floor: float | None = None,
-) -> dict[str, Any]:
-    started = time.perf_counter()
-    scores = validate.score(validate.caption(captioner, corpus, ids, config), ids, corpus, reward)
-    if floor is None:
-        floor = validate.score([""] * len(ids), ids, corpus, reward).acc
-    folder.write_validation(f"step-{step:06d}", scores.rows)
-    return {
-        "val/acc": scores.acc,
-        "val/reward": scores.reward,
-        "val/floor": floor,
-        "val/acc_by_position": scores.by_position,
-        "val/invalid_frac": scores.invalid_frac,
-        "time/validation_s": time.perf_counter() - started,
-    }
-
-
-def _final(
-    config: RlooConfig,
-    corpus: Series,
-    reward: Reward,
-    ids: list[str],
-    folder: RunFolder,
-    best: int,
-) -> dict[str, Any]:
-    """Start and best checkpoint on the second fixed set, which selected nothing."""
-    models = {"start": config.model, "best": config.model}
-    if best > 0:
-        models["best"] = str(checkpoint.folder(folder.checkpoints, best))
-    result: dict[str, Any] = {"split": "test", "n": len(ids), "best_step": best}
-    for name, path in models.items():
-        captioner = load_captioner(config, path)
-        texts = validate.caption(captioner, corpus, ids, config)
-        scores = validate.score(texts, ids, corpus, reward)
-        folder.write_validation(f"final-{name}", scores.rows)
-        result |= {f"{name}_acc": scores.acc, f"{name}_reward": scores.reward}
-    blind = validate.score([""] * len(ids), ids, corpus, reward)
-    return result | {"floor": blind.acc}
-
-
-def _write_settings(folder: RunFolder, config: RlooConfig, corpus: Series) -> None:
-    style = charts.STYLES[config.chart_style]
-    settings = {
-        "command": "rloo",
-        "config": config.as_dict() | {"resume": False},
-        "corpus_path": str(config.corpus.resolve()),
-        "corpus_fingerprint": corpus.fingerprint,
-        "prompt_version": PROMPT_VERSION,
-        "recipe": config.recipe().name,
-        "style": {"name": style.name, "fingerprint": style.fingerprint},
-        "versions": versions(),
-        "build_info": kernels.build_info(),
-        "threads": torch.get_num_threads(),
-    }
-    folder.write_settings(settings)

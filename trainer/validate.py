@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lineup_fast import charts, counters
-from trainer import rollout
+from trainer import checkpoint, rollout
+from trainer.loading import load_captioner
 from trainer.metrics import mean
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from lineup_fast.rewards import RewardBatch
     from trainer.config import RlooConfig
     from trainer.policy import Captioner, Prompts
+    from trainer.record import RunFolder
 
 
 class Series(Protocol):
@@ -113,3 +116,55 @@ def score(captions: Sequence[str], ids: Sequence[str], corpus: Series, reward: R
         invalid_frac=1.0 - mean(valid),
         rows=rows,
     )
+
+
+def row(
+    step: int,
+    captioner: Captioner,
+    corpus: Series,
+    reward: Reward,
+    ids: list[str],
+    config: RlooConfig,
+    folder: RunFolder,
+    floor: float | None = None,
+) -> dict[str, Any]:
+    """Validates the captioner; the metrics of its row, single items into validation/*.jsonl.
+
+    floor: accuracy without a caption, where it is known from an earlier step.
+    """
+    started = time.perf_counter()
+    scores = score(caption(captioner, corpus, ids, config), ids, corpus, reward)
+    if floor is None:
+        floor = score([""] * len(ids), ids, corpus, reward).acc
+    folder.write_validation(f"step-{step:06d}", scores.rows)
+    return {
+        "val/acc": scores.acc,
+        "val/reward": scores.reward,
+        "val/floor": floor,
+        "val/acc_by_position": scores.by_position,
+        "val/invalid_frac": scores.invalid_frac,
+        "time/validation_s": time.perf_counter() - started,
+    }
+
+
+def final(
+    config: RlooConfig,
+    corpus: Series,
+    reward: Reward,
+    ids: list[str],
+    folder: RunFolder,
+    best: int,
+) -> dict[str, Any]:
+    """Start and best checkpoint on the second fixed set, which selected nothing."""
+    models = {"start": config.model, "best": config.model}
+    if best > 0:
+        models["best"] = str(checkpoint.folder(folder.checkpoints, best))
+    result: dict[str, Any] = {"split": "test", "n": len(ids), "best_step": best}
+    for name, path in models.items():
+        captioner = load_captioner(config, path)
+        texts = caption(captioner, corpus, ids, config)
+        scores = score(texts, ids, corpus, reward)
+        folder.write_validation(f"final-{name}", scores.rows)
+        result |= {f"{name}_acc": scores.acc, f"{name}_reward": scores.reward}
+    blind = score([""] * len(ids), ids, corpus, reward)
+    return result | {"floor": blind.acc}
