@@ -84,11 +84,11 @@ def load(path: Path, captioner: Captioner, optimizer: torch.optim.AdamW) -> Coun
     return Counters(**json.loads((path / _STATE).read_text(encoding="utf-8")))
 
 
-def prune(checkpoints: Path, keep_last: int, best: int | None) -> None:
-    """Deletes all checkpoints but the latest ones and the best one."""
+def prune(checkpoints: Path, keep_last: int, best: int | None, keep_every: int = 0) -> None:
+    """Deletes all checkpoints but the latest ones, the best one and those of every n-th step."""
     found = steps(checkpoints)
     for step in found[:-keep_last]:
-        if step != best:
+        if step != best and not (keep_every and step % keep_every == 0):
             doomed = checkpoints / f".partial-old-{step:06d}"
             folder(checkpoints, step).rename(doomed)  # killed here, no half checkpoint has a name
             shutil.rmtree(doomed)

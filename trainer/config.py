@@ -106,6 +106,18 @@ class RlooConfig:
     """Steps between checkpoints."""
     keep_last: int = 2
     """Latest checkpoints kept besides the best one."""
+    keep_every: int = 0
+    """Checkpoints of every so many steps are kept for good, 0 = none."""
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """Where metrics are shown besides metrics.jsonl; each has to be installed."""
+    collapse_window: int = 20
+    """Steps in a row that must show a sign of collapse before the run is ended; 0 = never."""
+    collapse_zero_std: float = 0.98
+    """Sign: at least this share of groups without a spread of rewards."""
+    collapse_invalid: float = 0.5
+    """Sign: at least this share of captions without a valid reward."""
+    collapse_openings: float = 0.02
+    """Sign: at most this share of captions with different first eight words."""
     sample_every: int = 10
     """Steps between sample captions on a terminal."""
 
@@ -130,7 +142,17 @@ class RlooConfig:
                      "sample_every"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("threads", "async_depth", "warmup_updates", "weight_decay", "lr_floor_frac"):
+        for name in ("collapse_zero_std", "collapse_invalid", "collapse_openings"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: expected 0 to 1, got {getattr(self, name)}")
+        for name in (
+            "threads",
+            "async_depth",
+            "collapse_window",
+            "warmup_updates",
+            "weight_decay",
+            "lr_floor_frac",
+        ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
         for name in ("epochs", "lr", "clip_norm", "reward_scale"):
@@ -192,8 +214,9 @@ def load_preset(name: str) -> RlooConfig:
     for key in ("run", "corpus"):
         if key in values:
             values[key] = Path(values[key])
-    if "betas" in values:
-        values["betas"] = tuple(values["betas"])
+    for key in ("betas", "trackers"):
+        if key in values:
+            values[key] = tuple(values[key])
     try:
         return RlooConfig(**values)
     except TypeError as error:  # text where a number belongs

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainer.collapse import distinct_openings
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -42,6 +44,7 @@ def step_metrics(
         "lineup/groups_unlearnable": len(groups) - len(spreads),
         "lineup/ties": int(scores.counts.get("ties", 0)),
         "lineup/shared_frac": _shared(scores.counts),
+        "lineup/distinct_openings_frac": distinct_openings(captions.texts),
         "lineup/unique_frac": len(set(captions.texts)) / len(captions.texts),
     }
 

@@ -14,6 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+# Where files lie, what is shown and kept, and when a run gives up: nothing that changes a number.
+_MAY_CHANGE = {
+    "run", "corpus", "data", "resume", "trackers", "sample_every", "keep_last", "keep_every",
+    "collapse_window", "collapse_zero_std", "collapse_invalid", "collapse_openings",
+}  # fmt: skip
 _PACKAGES = ("numpy", "torch", "transformers", "tokenizers", "safetensors")
 
 
@@ -94,17 +99,27 @@ class RunFolder:
             kind, _, number = path.stem.partition("-")
             if kind != "step" or int(number) > step:
                 path.unlink()
-        for name in ("best.json", "final.json"):  # written again from the rows
+        for name in ("best.json", "final.json", "stopped.json"):  # written again
             (self.path / name).unlink(missing_ok=True)
         return rows
 
 
 class Best:
-    """The best validation so far, rebuilt from the rows of a resumed run."""
+    """The best validation so far, rebuilt from the rows of a resumed run.
 
-    def __init__(self, folder: RunFolder, rows: list[dict[str, Any]]) -> None:
-        self._folder = folder
-        self.step, self.acc, self.floor = 0, -1.0, None
+    name: the metric that decides; it rises, unless `falls` (a loss).
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        rows: list[dict[str, Any]],
+        name: str = "val/acc",
+        *,
+        falls: bool = False,
+    ) -> None:
+        self._folder, self._name, self._falls = folder, name, falls
+        self.step, self.value, self.floor = 0, float("inf") if falls else -1.0, None
         for row in rows:
             self.see(row)
         if rows:
@@ -114,15 +129,15 @@ class Best:
         """Whether this row's validation beats all before; ties go to the earlier one."""
         if self.floor is None:
             self.floor = row.get("val/floor")
-        acc = row.get("val/acc")
-        if acc is None or not acc > self.acc:
+        value = row.get(self._name)
+        if value is None or not (value < self.value if self._falls else value > self.value):
             return False
-        self.step, self.acc = row["step"], acc
+        self.step, self.value = row["step"], value
         return True
 
     def write(self) -> None:
         """best.json, once the checkpoint it names exists."""
-        self._folder.write("best.json", {"step": self.step, "val/acc": self.acc})
+        self._folder.write("best.json", {"step": self.step, self._name: self.value})
 
 
 def versions() -> dict[str, str]:
@@ -132,8 +147,9 @@ def versions() -> dict[str, str]:
 
 def _comparable(settings: dict[str, Any]) -> dict[str, Any]:
     """What must not change in a run; where its files lie may."""
-    chosen = {k: v for k, v in settings["config"].items() if k not in ("run", "corpus", "resume")}
-    return chosen | {k: settings[k] for k in ("corpus_fingerprint", "recipe", "prompt_version")}
+    chosen = {k: v for k, v in settings["config"].items() if k not in _MAY_CHANGE}
+    kept = ("corpus_fingerprint", "recipe", "prompt_version", "data_fingerprint")
+    return chosen | {k: settings[k] for k in kept if k in settings}
 
 
 def _replace(path: Path, text: str) -> None:

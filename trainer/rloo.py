@@ -28,10 +28,11 @@ from torch import Tensor
 
 from lineup_fast import counters
 from lineup_fast.cli import one_line
-from trainer import checkpoint, validate
+from trainer import checkpoint, collapse, validate
 from trainer.ahead import Ahead
 from trainer.asking import Asking
 from trainer.checkpoint import Counters
+from trainer.collapse import CollapseError
 from trainer.config import RlooConfig
 from trainer.console import Console, stop_requested
 from trainer.loading import load_captioner, load_reward, load_sampler, settings
@@ -40,6 +41,7 @@ from trainer.optim import Schedule, adamw, apply_update
 from trainer.policy import Captioner, Prompts
 from trainer.record import Best, RunFolder, check_folder
 from trainer.rollout import Rollout, Sampler
+from trainer.trackers import Trackers
 from trainer.validate import Reward, Series
 
 if TYPE_CHECKING:
@@ -159,6 +161,7 @@ def train(
 
     Raises:
         ValueError: run folder, corpus or model do not fit the settings.
+        CollapseError: nothing was learned any more; a checkpoint is there.
     """
     folder = RunFolder(config.run, resume=config.resume)
     if config.threads:
@@ -182,7 +185,8 @@ def train(
     optimizer = adamw(parameters, config.betas, config.weight_decay)
     counts = checkpoint.load(start, captioner, optimizer) if done else Counters()
     folder.write_settings(settings(config, corpus))  # from here on the folder holds a run
-    best = Best(folder, folder.cut(counts.step if done else -1))
+    history = folder.cut(counts.step if done else -1)
+    best = Best(folder, history)
     console = console or Console(config.run.name, n_steps)
 
     def prepare(step: int) -> tuple[list[str], Prompts]:
@@ -194,12 +198,14 @@ def train(
         stop_requested() as stop,
         ThreadPoolExecutor(1, "lineup-reward") as asker,
         Ahead(prepare, n_steps) as ahead,
+        Trackers(config.trackers, folder.path, config.as_dict(), counts.step) as trackers,
     ):
         if not done:
             console.note("validating the start")
             row = {"step": 0} | validate.row(0, captioner, corpus, reward, val_ids, config, folder)
             best.see(row)
             folder.append(row)
+            trackers.log(row)
             console.row(row)
         sampler = load_sampler(config, captioner)
         pending: deque[Asking] = deque()  # sampled, waiting for their rewards
@@ -251,16 +257,21 @@ def train(
                     counts.step, captioner, corpus, reward, val_ids, config, folder, best.floor
                 )
                 improved = best.see(row)
+            history.append(row)
             folder.append(row)
+            trackers.log(row)
             console.row(row)
             if counts.step % config.sample_every == 0:
                 console.caption(captions.ids[0], captions.texts[0], float(scores.accuracy[0]))
-            stopping = stop()
-            due = counts.step % config.checkpoint_every == 0 or improved or last
+            stopping, collapsed = stop(), collapse.reason(history, config)
+            due = counts.step % config.checkpoint_every == 0 or improved or last or bool(collapsed)
             if due or (stopping and not pending):
                 checkpoint.save(folder.checkpoints, captioner, optimizer, counts)
                 best.write()
-                checkpoint.prune(folder.checkpoints, config.keep_last, best.step)
+                checkpoint.prune(folder.checkpoints, config.keep_last, best.step, config.keep_every)
+            if collapsed:
+                folder.write("stopped.json", {"step": counts.step, "reason": collapsed})
+                raise CollapseError(f"ended at step {counts.step}: {collapsed}")
         if counts.step < n_steps:
             console.say(f"stopped at step {counts.step}; go on with --resume")
             return False
@@ -309,6 +320,6 @@ def run(config: RlooConfig) -> int:
         check_folder(config.run, resume=config.resume)  # before minutes of loading
         corpus = Corpus.load(config.corpus)
         return 0 if train(config, corpus, load_reward(config, corpus)) else 130
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, CollapseError) as error:
         print(f"python -m trainer rloo: {one_line(error)}", file=sys.stderr)
-        return 2
+        return 3 if isinstance(error, CollapseError) else 2
