@@ -1,4 +1,4 @@
-"""``python -m trainer rloo|report``."""
+"""``python -m trainer COMMAND``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,48 @@ _USAGE = """\
 usage: python -m trainer COMMAND …
 
   rloo     train a captioner with the identification reward
+  sft      train a captioner on the captions of a teacher
+  caption  write captions of a corpus with any captioner
   report   make one HTML page out of a run folder
 
 python -m trainer COMMAND --help tells more."""
+
+
+def _rloo(arguments: list[str]) -> int:
+    from trainer.config import parse
+
+    config = parse(arguments)  # before torch is loaded
+    from trainer.rloo import run
+
+    return run(config)
+
+
+def _sft(arguments: list[str]) -> int:
+    from trainer.config import flags
+    from trainer.sft_config import SftConfig
+
+    told = "Train a captioner on the captions of a teacher, loss on the caption only."
+    config = flags(SftConfig, arguments, "sft", told)
+    from trainer.sft import run
+
+    return run(config)
+
+
+def _caption(arguments: list[str]) -> int:
+    from trainer.caption import run
+    from trainer.caption_config import CaptionConfig
+    from trainer.config import flags
+
+    return run(flags(CaptionConfig, arguments, "caption", "Write captions of a corpus."))
+
+
+def _report(arguments: list[str]) -> int:
+    from trainer.report.command import main as report
+
+    return report(arguments)
+
+
+_COMMANDS = {"rloo": _rloo, "sft": _sft, "caption": _caption, "report": _report}
 
 
 def main(arguments: list[str]) -> int:
@@ -20,20 +59,12 @@ def main(arguments: list[str]) -> int:
     if command in ("-h", "--help"):
         print(_USAGE)
         return 0
+    if command not in _COMMANDS:
+        expected = ", ".join(_COMMANDS)
+        print(f"COMMAND: expected one of {expected}, got {command!r}\n\n{_USAGE}", file=sys.stderr)
+        return 2
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    if command == "rloo":
-        from trainer.config import parse
-
-        config = parse(rest)
-        from trainer.rloo import run
-
-        return run(config)
-    if command == "report":
-        from trainer.report.command import main as report
-
-        return report(rest)
-    print(f"COMMAND: expected rloo or report, got {command!r}\n\n{_USAGE}", file=sys.stderr)
-    return 2
+    return _COMMANDS[command](rest)
 
 
 if __name__ == "__main__":

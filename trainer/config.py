@@ -11,10 +11,12 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 from lineup_fast.charts import STYLES
 from lineup_fast.prompts import CAPTION_PROMPT, Recipe
+
+Settings = TypeVar("Settings")
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -185,10 +187,15 @@ class RlooConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in dataclasses.asdict(self).items()
-        }
+        return plain(self)
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A settings dataclass as values for JSON."""
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in dataclasses.asdict(config).items()
+    }
 
 
 def load_preset(name: str) -> RlooConfig:
@@ -225,15 +232,13 @@ def load_preset(name: str) -> RlooConfig:
         ) from None
 
 
-def _refuse(error: Exception) -> NoReturn:
-    print(f"python -m trainer rloo: {error}", file=sys.stderr)
+def _refuse(command: str, error: Exception) -> NoReturn:
+    print(f"python -m trainer {command}: {error}", file=sys.stderr)
     raise SystemExit(2)
 
 
 def parse(arguments: list[str]) -> RlooConfig:
-    """Settings from the command line: preset first, flags over it."""
-    import tyro
-
+    """Settings of `rloo` from the command line: preset first, flags over it."""
     default, rest = RlooConfig(), list(arguments)
     for i, word in enumerate(rest):
         if word.split("=")[0] == "--preset":
@@ -242,17 +247,31 @@ def parse(arguments: list[str]) -> RlooConfig:
             try:
                 default = load_preset(value)
             except ValueError as error:
-                _refuse(error)
+                _refuse("rloo", error)
             break
     names = ", ".join(sorted(p.stem for p in PRESETS.glob("*.toml")))
     description = (
         "Train a captioner with the identification reward (RLOO).\n\n"
         f"--preset NAME sets other defaults: {names}, or a TOML file."
     )
+    return flags(RlooConfig, rest, "rloo", description, default)
+
+
+def flags(
+    kind: type[Settings],
+    arguments: list[str],
+    command: str,
+    description: str,
+    default: Settings | None = None,
+) -> Settings:
+    """Settings of a kind with flags over their defaults; exits with 2 on values that do not fit."""
+    import tyro
+
+    options: dict[str, Any] = {} if default is None else {"default": default}
     try:
         return tyro.cli(
-            RlooConfig, args=rest, default=default, prog="python -m trainer rloo",
-            description=description,
+            kind, args=arguments, prog=f"python -m trainer {command}", description=description,
+            **options,
         )  # fmt: skip
     except ValueError as error:
-        _refuse(error)
+        _refuse(command, error)

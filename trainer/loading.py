@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lineup_fast import charts, kernels
-from lineup_fast.prompts import PROMPT_VERSION
 from trainer.policy import Captioner
 from trainer.record import versions
 from trainer.rollout import Sampler, TransformersSampler
@@ -16,10 +15,11 @@ from trainer.rollout import Sampler, TransformersSampler
 if TYPE_CHECKING:
     from lineup_fast.corpus import Corpus
     from trainer.config import RlooConfig
+    from trainer.sft_config import SftConfig
     from trainer.validate import Reward, Series
 
 
-def load_captioner(config: RlooConfig, path: str | Path) -> Captioner:
+def load_captioner(config: RlooConfig | SftConfig, path: str | Path) -> Captioner:
     """The captioner of the settings with the weights in `path`."""
     return Captioner.load(
         path,
@@ -65,16 +65,14 @@ def load_reward(config: RlooConfig, corpus: Corpus) -> Reward:
     return reward
 
 
-def settings(config: RlooConfig, corpus: Series) -> dict[str, Any]:
+def settings(command: str, config: RlooConfig | SftConfig, corpus: Series) -> dict[str, Any]:
     """What is written into a run folder first: resolved settings, and what decides numbers."""
     style = charts.STYLES[config.chart_style]
     return {
-        "command": "rloo",
+        "command": command,
         "config": config.as_dict() | {"resume": False},
         "corpus_path": str(config.corpus.resolve()),
         "corpus_fingerprint": corpus.fingerprint,
-        "prompt_version": PROMPT_VERSION,
-        "recipe": config.recipe().name,
         "style": {"name": style.name, "fingerprint": style.fingerprint},
         "versions": versions(),
         "build_info": kernels.build_info(),

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from lineup_fast import counters
 from lineup_fast.cli import one_line
+from lineup_fast.prompts import PROMPT_VERSION
 from trainer import checkpoint, collapse, validate
 from trainer.ahead import Ahead
 from trainer.asking import Asking
@@ -184,7 +185,10 @@ def train(
     parameters = [p for p in captioner.model.parameters() if p.requires_grad]
     optimizer = adamw(parameters, config.betas, config.weight_decay)
     counts = checkpoint.load(start, captioner, optimizer) if done else Counters()
-    folder.write_settings(settings(config, corpus))  # from here on the folder holds a run
+    folder.write_settings(  # from here on the folder holds a run
+        settings("rloo", config, corpus)
+        | {"prompt_version": PROMPT_VERSION, "recipe": config.recipe().name}
+    )
     history = folder.cut(counts.step if done else -1)
     best = Best(folder, history)
     console = console or Console(config.run.name, n_steps)

@@ -35,6 +35,16 @@ class Series(Protocol):
     def pool(self, item: str) -> list[str]: ...
 
 
+class ChartSettings(Protocol):
+    """Which settings decide how charts are drawn."""
+
+    @property
+    def chart_style(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+
 class Reward(Protocol):
     """What the trainer asks of a reward; `lineup_fast.rewards.IdentificationReward` is one.
 
@@ -68,7 +78,7 @@ def fixed_ids(corpus: Series, split: str, n: int) -> list[str]:
 
 
 def chart_prompts(
-    captioner: Captioner, corpus: Series, ids: Sequence[str], config: RlooConfig
+    captioner: Captioner, corpus: Series, ids: Sequence[str], config: ChartSettings
 ) -> Prompts:
     """Charts of the series with the caption prompt, as model inputs."""
     style = charts.STYLES[config.chart_style]
