@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+)
 
 from tests.random_vlm import byte_tokenizer, random_model
 from tests.scripted_run import FewSeries
@@ -131,6 +139,60 @@ def test_language_model_reads_the_digits(tmp_path: Path) -> None:
     random_llama(tmp_path / "short", 60)
     with pytest.raises(ValueError, match=r"max_new_tokens: expected .* within 60 tokens"):
         load_writer(settings(tmp_path / "short", tmp_path / "d.jsonl"))([corpus.series("0002")])
+
+
+def random_llava(folder: Path) -> None:
+    """Two text and two vision layers of another family, with its own processor."""
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(
+        {"additional_special_tokens": ["<image>"]}, replace_extra_special_tokens=False
+    )
+    tokenizer.chat_template = (
+        "{% for message in messages %}{% for part in message['content'] %}"
+        "{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}"
+        "{% endfor %}{% endfor %}"
+    )
+    LlavaProcessor(
+        image_processor=CLIPImageProcessorPil(
+            size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}
+        ),
+        tokenizer=tokenizer, patch_size=14, vision_feature_select_strategy="default",
+        chat_template=tokenizer.chat_template, image_token="<image>",
+        num_additional_image_tokens=1,
+    ).save_pretrained(folder)  # fmt: skip
+    small = {"num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(
+            hidden_size=16, intermediate_size=24, image_size=56, patch_size=14,
+            projection_dim=16, **small,
+        ),
+        text_config=LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48,
+            num_key_value_heads=2, max_position_embeddings=512,
+            eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
+            pad_token_id=tokenizer.pad_token_id, **small,
+        ),
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = LlavaForConditionalGeneration(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, 0.0, 0.3)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.save_pretrained(folder)
+
+
+def test_another_family_reads_the_chart(tmp_path: Path) -> None:
+    random_llava(tmp_path / "vlm")
+    config = settings(tmp_path / "vlm", tmp_path / "c.jsonl")
+    corpus = FewSeries()
+    write_captions(config, corpus, load_writer)
+    rows = read(config.out)
+    assert len(rows) == 8
+    assert len({row["caption"] for row in rows}) > 1  # it saw different charts
+    alone = load_writer(config)([corpus.series(rows[3]["id"])])[0]
+    assert alone.text == rows[3]["caption"]
 
 
 def test_digits_prompt_holds_every_value() -> None:
