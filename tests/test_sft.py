@@ -14,6 +14,8 @@ from tests.random_vlm import byte_tokenizer, random_captioner, random_images, ra
 from tests.scripted_run import FewSeries
 from trainer import checkpoint
 from trainer.console import Console
+from trainer.report.panels import Levels, learning
+from trainer.report.run import read_run
 from trainer.sft import (
     Lesson,
     caption_tokens,
@@ -142,3 +144,11 @@ def test_too_few_captions_are_refused(model_folder: Path, tmp_path: Path) -> Non
     config = settings(model_folder, tmp_path / "run", captions_per_update=64)
     with pytest.raises(ValueError, match="data: expected 64 captions of train items, got 16"):
         train(config, FewSeries(), teacher(), console=quiet())
+
+
+def test_the_report_shows_the_loss(model_folder: Path, tmp_path: Path) -> None:
+    config = settings(model_folder, tmp_path / "run", updates=2)
+    assert train(config, FewSeries(), teacher(), console=quiet())
+    run = read_run(config.run)
+    levels = Levels(None, None, 2.0)
+    assert [figure.name for figure in learning(run, levels)] == ["loss"]

@@ -81,7 +81,14 @@ def learning(run: Run, levels: Levels) -> list[Figure]:
         limits=(0, None),
         note=f"{levels.scale:g} × accuracy; what the captioner is trained on.",
     )
-    return [figure for figure in (accuracy, reward) if figure]
+    x, y = run.curve("val/loss")
+    loss = draw(
+        "loss",
+        "Loss",
+        [*_noisy(run, "loss", "training", "accent"), Curve("validation", x, y, "warm", "points")],
+        note="Supervised: mean of -log p over caption tokens, nats.",
+    )
+    return [figure for figure in (accuracy, reward, loss) if figure]
 
 
 def positions(run: Run, levels: Levels) -> list[Figure]:
@@ -156,6 +163,8 @@ def health(run: Run) -> list[Figure]:
         ("frac_reward_zero_std", "Silent groups", "all rewards equal, nothing learned", "rose", 3),
         ("lineup/label_mass", "Label mass", "probability on the K letters", "violet", 3),
         ("lr", "Learning rate", "", "blue", 7),
+        ("lineup/distinct_openings_frac", "Distinct openings", "first eight words", "violet", 3),
+        ("mismatch/logp_gap_mean", "Engine mismatch", "mean |log-prob gap| a token", "rose", 4),
         ("lineup/unique_frac", "Distinct captions", "share of a step's captions", "violet", 3),
         ("reward_std", "Reward spread", "standard deviation within groups", "accent", 3),
     )
