@@ -30,6 +30,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-adapters test-engines bench bench-plot bench-verifier
+.PHONY: bench-train
 .PHONY: lint format sanitize tsan fuzz fuzz-targets wheel clean
 
 help:  ## this list
@@ -151,6 +152,13 @@ bench-verifier: $(DONE)/bench  ## shared prefixes against batched scoring; docs/
 	BENCH_RESULTS=verifier.json $(BIN)/python -m pytest -q -s bench/bench_verifier.py \
 	  --benchmark-quiet
 	$(BIN)/python -m bench.verifier_speedup
+
+# In TRL's own environment, which test-adapters uses too.
+bench-train: $(DONE)/bench $(DONE)/data  ## the trainer against unpacked updates, generate, TRL
+	tests/adapters/run.sh $(VENV) trl-environment
+	LINEUP_TRL_PYTHON=$(abspath build/adapters/trl/bin/python) BENCH_RESULTS=train.json \
+	  $(BIN)/python -m pytest -q -s bench/bench_train.py bench/bench_rollout.py bench/bench_trl.py \
+	  --benchmark-quiet
 
 bench-plot: $(DONE)/bench  ## cost against size, in docs/cost.svg
 	$(BIN)/python -m bench.cost

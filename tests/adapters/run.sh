@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Adapters against the hosts themselves, each in an environment of its own under build/adapters.
+# run.sh VENV [trl-environment]
 # What a host wants of CUDA is left out: its reward interface is called; TRL's trainer runs on the CPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -39,6 +40,7 @@ done
 
 environment trl \
   "transformers==5.24.* accelerate datasets pillow jinja2 rich safetensors" trl==1.16.0
+[ "${2:-}" != trl-environment ] || exit 0  # what the trainer's benchmark needs
 environment verl "transformers>=5.5.3,<5.11 ray tensordict<=0.10.0 omegaconf hydra-core aiohttp \
   pandas codetiming dill pyarrow datasets cachetools packaging orjson pylatexenc peft accelerate \
   pillow" \
