@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from trainer.policy import Captioner
+from trainer.world import ALONE, World, full, laid_out_as
 
 _STATE = "trainer.json"
 _TENSORS = "trainer.safetensors"
@@ -46,30 +47,63 @@ def steps(checkpoints: Path) -> list[int]:
 
 
 def save(
-    checkpoints: Path, captioner: Captioner, optimizer: torch.optim.AdamW, counters: Counters
+    checkpoints: Path,
+    captioner: Captioner,
+    optimizer: torch.optim.AdamW,
+    counters: Counters,
+    *,
+    learner: Captioner | None = None,
+    world: World = ALONE,
 ) -> Path:
-    """Writes the checkpoint of `counters.step`, whole or not at all."""
+    """Writes the checkpoint of `counters.step`, whole or not at all.
+
+    learner: holds weights and moments where they are sharded. Rank 0 writes all of them, so that
+    a run can be resumed with any number of ranks; the others wait.
+    """
+    learner = captioner if learner is None else learner
     final = folder(checkpoints, counters.step)
-    if final.exists():  # written by the same deterministic run before it was resumed
+    if world.same(final.exists()):  # written by the same deterministic run before it was resumed
         return final
+    moments = _moments(learner, optimizer, world)
+    with world.whole(learner, captioner):
+        if world.first:
+            _write(checkpoints, final, captioner, moments, counters)
+        world.same(None)  # nobody goes on before it is there
+    return final
+
+
+def _moments(
+    learner: Captioner, optimizer: torch.optim.AdamW, world: World
+) -> dict[str, torch.Tensor]:
+    """All moments and counts by name, on the CPU of rank 0; nothing on the others."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, parameter in learner.model.named_parameters():
+        state = optimizer.state.get(parameter, {})
+        for kind in ("step", *_MOMENTS) if state else ():
+            moment = full(state[kind])
+            if world.first:
+                tensors[f"{kind}.{name}"] = moment.cpu()
+    return tensors
+
+
+def _write(
+    checkpoints: Path,
+    final: Path,
+    captioner: Captioner,
+    moments: dict[str, torch.Tensor],
+    counters: Counters,
+) -> None:
     for left in checkpoints.glob(".partial-*"):  # of a run that was killed while saving
         shutil.rmtree(left)
     partial = checkpoints / f".partial-{counters.step:06d}"
     partial.mkdir()
     captioner.save(partial)
-    tensors: dict[str, torch.Tensor] = {}
-    for name, parameter in captioner.model.named_parameters():
-        state = optimizer.state.get(parameter)
-        if state:
-            tensors |= {f"{kind}.{name}": state[kind] for kind in _MOMENTS}
-            tensors[f"step.{name}"] = state["step"]
-    save_file(tensors, partial / _TENSORS)
+    save_file(moments, partial / _TENSORS)
     (partial / _STATE).write_text(json.dumps(asdict(counters)), encoding="utf-8")
     for path in partial.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
     partial.rename(final)
-    return final
 
 
 def load(path: Path, captioner: Captioner, optimizer: torch.optim.AdamW) -> Counters:
@@ -77,7 +111,7 @@ def load(path: Path, captioner: Captioner, optimizer: torch.optim.AdamW) -> Coun
     tensors = load_file(path / _TENSORS)
     for name, parameter in captioner.model.named_parameters():
         if f"step.{name}" in tensors:
-            state = {kind: tensors[f"{kind}.{name}"].to(parameter.device) for kind in _MOMENTS}
+            state = {kind: laid_out_as(parameter, tensors[f"{kind}.{name}"]) for kind in _MOMENTS}
             # the fused optimizer keeps its counters where the weights are
             count = tensors[f"step.{name}"].to(parameter.device)
             optimizer.state[parameter] = {"step": count, **state}

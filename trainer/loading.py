@@ -11,6 +11,7 @@ from lineup_fast import charts, kernels
 from trainer.policy import Captioner
 from trainer.record import versions
 from trainer.rollout import Sampler, TransformersSampler
+from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
     from lineup_fast.corpus import Corpus
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from trainer.validate import Reward, Series
 
 
-def load_captioner(config: RlooConfig | SftConfig, path: str | Path) -> Captioner:
+def load_captioner(
+    config: RlooConfig | SftConfig, path: str | Path, world: World = ALONE
+) -> Captioner:
     """The captioner of the settings with the weights in `path`."""
     return Captioner.load(
         path,
         caption_prompt=config.caption_prompt,
-        device=config.device,
+        device=world.device(config.device),
         compute_dtype=getattr(torch, config.compute_dtype),
         gradient_checkpointing=config.gradient_checkpointing,
         freeze_vision=config.freeze_vision,
@@ -42,8 +45,8 @@ def load_sampler(config: RlooConfig, captioner: Captioner) -> Sampler:
     )
 
 
-def load_reward(config: RlooConfig, corpus: Corpus) -> Reward:
-    """The identification reward with its verifier.
+def load_reward(config: RlooConfig, corpus: Corpus, world: World = ALONE) -> Reward:
+    """The identification reward with its verifier, one for each rank on a device of its own.
 
     Raises:
         ValueError: a caption could outgrow the verifier's context.
@@ -56,7 +59,9 @@ def load_reward(config: RlooConfig, corpus: Corpus) -> Reward:
     transformers_logging.disable_progress_bar()  # the live table is ours
     tokenizer = Captioner.load_tokenizer(config.model)
     verifier = TransformersVerifier(
-        config.verifier, device=config.verifier_device, dtype=config.verifier_dtype
+        config.verifier,
+        device=world.device(config.verifier_device),
+        dtype=config.verifier_dtype,
     )
     reward = IdentificationReward(
         corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from trainer.rollout import Rollout
 
 
-def step_metrics(
-    captions: Rollout, scores: RewardBatch, lengths: NDArray[np.int64]
-) -> dict[str, Any]:
+def step_metrics(captions: Rollout, scores: RewardBatch) -> dict[str, Any]:
     """Metrics of a rollout and its scores; means are over valid captions, reward_std and
     frac_reward_zero_std over groups with at least two of them.
     """
     valid = scores.valid
+    lengths = np.array([len(ids) for ids in captions.token_ids])
     groups = [
         scores.reward[rows][valid[rows]]
         for rows in np.arange(len(valid)).reshape(-1, captions.group_size)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainer.world import full
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -46,13 +48,17 @@ def adamw(
 def apply_update(
     optimizer: torch.optim.AdamW, parameters: list[Tensor], lr: float, clip_norm: float
 ) -> float:
-    """One optimizer step with clipped gradients, which are cleared; returns the norm before."""
+    """One optimizer step with clipped gradients, which are cleared; returns the norm before.
+
+    The norm is that of all ranks' shards together.
+    """
     for parameter in parameters:
         if parameter.grad is None:  # nothing to learn from is a zero gradient, not no update
             parameter.grad = torch.zeros_like(parameter)
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, clip_norm))
+    total = full(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
+    torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, total)
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return norm
+    return float(total)

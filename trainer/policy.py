@@ -103,6 +103,7 @@ class Captioner:
         if self.pad_id is None:
             self.pad_id = min(self.eos_ids)
         self.banned = torch.tensor(_banned_ids(config, len(tokenizer)), device=self.device)
+        self.check_tied()
 
     @classmethod
     def load(
@@ -114,12 +115,13 @@ class Captioner:
         compute_dtype: torch.dtype | None = None,
         gradient_checkpointing: bool = False,
         freeze_vision: bool = False,
+        dtype: torch.dtype = torch.float32,
     ) -> Captioner:
-        """The captioner in a folder or on the hub; weights are held in float32."""
+        """The captioner in a folder or on the hub; weights are held in `dtype`."""
         kind = _from_pretrained(AutoConfig, path).model_type
         if kind != "qwen2_5_vl":
             raise ValueError(f"model: expected the Qwen2.5-VL family, got {kind} in {path}")
-        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(path, dtype=torch.float32)
+        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(path, dtype=dtype)
         try:
             model = model.eval().to(device)
         except (RuntimeError, AssertionError) as error:  # no such device, or no memory on it
@@ -141,6 +143,18 @@ class Captioner:
         """Weights, config and tokenizer as `from_pretrained` reads them."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+    def blocks(self) -> list[torch.nn.Module]:
+        """Decoder layers and vision blocks: what is sharded, and run, one by one."""
+        names = set(self.model._no_split_modules)
+        return [module for module in self.model.modules() if type(module).__name__ in names]
+
+    def check_tied(self) -> None:
+        """Raises ValueError where embedding and head should be one tensor and are not."""
+        head = self.model.get_output_embeddings().weight
+        same = head is self.model.get_input_embeddings().weight
+        if self.model.config.tie_word_embeddings and not same:
+            raise ValueError("model: expected head and embedding to be one tensor, got two")
 
     # ------------------------------------------------------------------------------- prompts
 

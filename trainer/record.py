@@ -34,22 +34,28 @@ def check_folder(path: Path, *, resume: bool) -> None:
 class RunFolder:
     """One run on disk.
 
+    writes: False on the ranks of a run that leave all files to the first one; they hold what they
+    are told and check nothing.
+
     Raises
     ------
     ValueError
         The folder holds a run and `resume` is not set, or the other way round.
     """
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, resume: bool, writes: bool = True) -> None:
+        self.path, self._writes = path, writes
         self.checkpoints = path / "checkpoints"
+        if not writes:
+            return
         check_folder(path, resume=resume)
         for folder in (path, path / "validation", self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, value: Any) -> None:
         """A JSON file."""
-        _replace(self.path / name, json.dumps(_plain(value), indent=1) + "\n")
+        if self._writes:
+            _replace(self.path / name, json.dumps(_plain(value), indent=1) + "\n")
 
     def read(self, name: str) -> Any:
         """A JSON file, None where there is none."""
@@ -58,6 +64,8 @@ class RunFolder:
 
     def write_settings(self, settings: dict[str, Any]) -> None:
         """config.json; a resumed run must have been started with the same settings."""
+        if not self._writes:
+            return
         before, now = self.read("config.json"), json.loads(json.dumps(_plain(settings)))
         if before is not None:
             old, new = (_comparable(s) for s in (before, now))
@@ -71,6 +79,8 @@ class RunFolder:
 
     def append(self, row: dict[str, Any]) -> None:
         """One line of metrics, on disk when this returns."""
+        if not self._writes:
+            return
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(_plain(row)) + "\n")
             file.flush()
@@ -88,10 +98,13 @@ class RunFolder:
     def write_validation(self, name: str, rows: list[dict[str, Any]]) -> None:
         """validation/NAME.jsonl."""
         text = "".join(json.dumps(_plain(row)) + "\n" for row in rows)
-        _replace(self.path / "validation" / f"{name}.jsonl", text)
+        if self._writes:
+            _replace(self.path / "validation" / f"{name}.jsonl", text)
 
     def cut(self, step: int) -> list[dict[str, Any]]:
-        """Drops whatever lies past `step`; returns the rows that stay."""
+        """Drops whatever lies past `step`; returns the rows that stay, none where others write."""
+        if not self._writes:
+            return []
         rows = [row for row in self.rows() if row["step"] <= step]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         _replace(self.path / "metrics.jsonl", text)

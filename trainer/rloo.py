@@ -29,6 +29,7 @@ from torch import Tensor
 from lineup_fast import counters
 from lineup_fast.cli import one_line
 from lineup_fast.prompts import PROMPT_VERSION
+from lineup_fast.reward_rows import join
 from trainer import checkpoint, collapse, validate
 from trainer.ahead import Ahead
 from trainer.asking import Asking
@@ -41,9 +42,10 @@ from trainer.metrics import Clock, mean, step_metrics
 from trainer.optim import Schedule, adamw, apply_update
 from trainer.policy import Captioner, Prompts
 from trainer.record import Best, RunFolder, check_folder
-from trainer.rollout import Rollout, Sampler
+from trainer.rollout import Rollout, Sampler, of_all_ranks
 from trainer.trackers import Trackers
 from trainer.validate import Reward, Series
+from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,13 +76,16 @@ def learnable(valid: Bools, group_size: int) -> Bools:
     return (v & (v.sum(1, keepdims=True) >= 2)).ravel()
 
 
-def whitened(advantage: Floats, used: Bools, lengths: NDArray[np.int64]) -> Floats:
+def whitened(
+    advantage: Floats, used: Bools, lengths: NDArray[np.int64], world: World = ALONE
+) -> Floats:
     """Advantages with mean 0 and variance 1 over the tokens of the captions used; 0 elsewhere."""
     weight = np.where(used, lengths, 0).astype(np.float64)
-    if weight.sum() == 0:
+    tokens = world.sum(weight.sum())
+    if tokens == 0:
         return advantage
-    centre = (advantage * weight).sum() / weight.sum()
-    variance = ((advantage - centre) ** 2 * weight).sum() / weight.sum()
+    centre = world.sum((advantage * weight).sum()) / tokens
+    variance = world.sum(((advantage - centre) ** 2 * weight).sum()) / tokens
     return np.where(used, (advantage - centre) / np.sqrt(variance + 1e-8), 0.0)
 
 
@@ -111,18 +116,22 @@ def update(
     batch: Batch,
     config: RlooConfig,
     lr: float,
+    world: World = ALONE,
 ) -> float:
     """One optimizer step on some groups of a rollout; returns the gradient norm before clipping."""
-    accumulate(captioner, batch, config.normaliser, config.micro_groups)
+    accumulate(captioner, batch, config.normaliser, config.micro_groups, world)
     parameters = [p for p in captioner.model.parameters() if p.requires_grad]
     return apply_update(optimizer, parameters, lr, config.clip_norm)
 
 
-def accumulate(captioner: Captioner, batch: Batch, normaliser: str, micro_groups: int) -> None:
+def accumulate(
+    captioner: Captioner, batch: Batch, normaliser: str, micro_groups: int, world: World = ALONE
+) -> None:
     """Adds the gradient of the loss of all groups of the update.
 
     A caption with advantage 0 has no gradient and is not computed; it still counts in the
-    denominator, which is that of all valid captions of the update.
+    denominator, which is that of all valid captions of the update, on whatever rank. All ranks
+    run equally many passes; one that has run out of groups runs them on a caption of weight 0.
     """
     size, token_ids = batch.rollout.group_size, batch.rollout.token_ids
     captions = [row * size + g for row in batch.rows for g in range(size)]
@@ -135,11 +144,16 @@ def accumulate(captioner: Captioner, batch: Batch, normaliser: str, micro_groups
         for row in batch.rows
     }
     rows = [row for row in batch.rows if live[row]]
-    for start in range(0, len(rows), micro_groups):
-        micro = rows[start : start + micro_groups]
+    passes = max(world.gather(-(-len(rows) // micro_groups)))
+    denominator = world.sum(denominator)
+    for n in range(passes):
+        micro = rows[n * micro_groups : (n + 1) * micro_groups]
         completions = [[token_ids[i] for i in live[row]] for row in micro]
-        logp, _ = captioner.token_logps(batch.rollout.prompts.select(micro), completions)
         spread = [batch.advantage[i] for row in micro for i in live[row] for _ in token_ids[i]]
+        if not micro:
+            micro, completions, spread = batch.rows[:1], [[token_ids[captions[0]][:1]]], [0.0]
+        world.last_pass(captioner, n == passes - 1)
+        logp, _ = captioner.token_logps(batch.rollout.prompts.select(micro), completions)
         advantage = torch.tensor(spread, dtype=logp.dtype, device=logp.device)
         policy_loss(logp, advantage, denominator).backward()
 
@@ -156,15 +170,23 @@ def step_ids(ids: list[str], n_charts: int, seed: int, step: int) -> list[str]:
 
 
 def train(
-    config: RlooConfig, corpus: Series, reward: Reward, *, console: Console | None = None
+    config: RlooConfig,
+    corpus: Series,
+    reward: Reward,
+    *,
+    console: Console | None = None,
+    world: World = ALONE,
 ) -> bool:
     """Trains until the last step; False if it was interrupted (a checkpoint is there).
+
+    world: the ranks that train together; each takes its share of the charts of every update.
 
     Raises:
         ValueError: run folder, corpus or model do not fit the settings.
         CollapseError: nothing was learned any more; a checkpoint is there.
     """
-    folder = RunFolder(config.run, resume=config.resume)
+    world.check_shares(config.charts, config.group_size, config.captions_per_update)
+    folder = RunFolder(config.run, resume=config.resume, writes=world.first)
     if config.threads:
         torch.set_num_threads(config.threads)
     ids = corpus.ids("train")
@@ -179,22 +201,23 @@ def train(
     n_updates = config.charts * config.group_size // config.captions_per_update
     schedule = Schedule(config.lr, config.warmup_updates, n_steps * n_updates, config.lr_floor_frac)
 
-    done = checkpoint.steps(folder.checkpoints)
+    done = world.same(checkpoint.steps(folder.checkpoints))
     start = checkpoint.folder(folder.checkpoints, done[-1]) if done else Path(config.model)
-    captioner = load_captioner(config, start if done else config.model)
-    parameters = [p for p in captioner.model.parameters() if p.requires_grad]
+    captioner = load_captioner(config, start if done else config.model, world)
+    learner = world.learner(captioner)
+    parameters = [p for p in learner.model.parameters() if p.requires_grad]
     optimizer = adamw(parameters, config.betas, config.weight_decay)
-    counts = checkpoint.load(start, captioner, optimizer) if done else Counters()
+    counts = checkpoint.load(start, learner, optimizer) if done else Counters()
     folder.write_settings(  # from here on the folder holds a run
         settings("rloo", config, corpus)
-        | {"prompt_version": PROMPT_VERSION, "recipe": config.recipe().name}
+        | {"prompt_version": PROMPT_VERSION, "recipe": config.recipe().name, "ranks": world.size}
     )
-    history = folder.cut(counts.step if done else -1)
+    history = world.same(folder.cut(counts.step if done else -1))
     best = Best(folder, history)
-    console = console or Console(config.run.name, n_steps)
+    console = console or Console(config.run.name, n_steps, enabled=None if world.first else False)
 
     def prepare(step: int) -> tuple[list[str], Prompts]:
-        step_series = step_ids(ids, config.charts, config.seed, step)
+        step_series = world.deal(step_ids(ids, config.charts, config.seed, step), n_updates)
         return step_series, validate.chart_prompts(captioner, corpus, step_series, config)
 
     with (
@@ -202,18 +225,23 @@ def train(
         stop_requested() as stop,
         ThreadPoolExecutor(1, "lineup-reward") as asker,
         Ahead(prepare, n_steps) as ahead,
-        Trackers(config.trackers, folder.path, config.as_dict(), counts.step) as trackers,
+        Trackers(
+            config.trackers if world.first else (), folder.path, config.as_dict(), counts.step
+        ) as trackers,
     ):
         if not done:
             console.note("validating the start")
-            row = {"step": 0} | validate.row(0, captioner, corpus, reward, val_ids, config, folder)
+            with world.whole(learner, captioner):
+                row = {"step": 0} | validate.row(
+                    0, captioner, corpus, reward, val_ids, config, folder, world=world
+                )
             best.see(row)
             folder.append(row)
             trackers.log(row)
             console.row(row)
         sampler = load_sampler(config, captioner)
         pending: deque[Asking] = deque()  # sampled, waiting for their rewards
-        sampled, stopping = counts.step, stop()
+        sampled, stopping = counts.step, world.any(stop())
         while counts.step < n_steps and not stopping:
             counts.step += 1
             started, clock = time.perf_counter(), Clock()
@@ -224,7 +252,7 @@ def train(
                 sampled += 1
                 with clock("charts"):  # time spent waiting for them
                     prepared = ahead.take(sampled)
-                with clock("rollout"):
+                with clock("rollout"), world.whole(learner, captioner):
                     pending.append(collect(sampled, prepared, sampler, reward, asker))
 
             # captions -> rewards -> advantages
@@ -235,44 +263,53 @@ def train(
             advantage = advantages(scores.reward, scores.valid, config.group_size)
             if config.whiten:
                 used = learnable(scores.valid, config.group_size)
-                advantage = whitened(advantage, used, lengths)
+                advantage = whitened(advantage, used, lengths, world)
 
             # advantages -> updates
             console.note("learning")
             norms = []
             with clock("update"):
-                for rows in np.array_split(np.arange(config.charts), n_updates):
+                for rows in np.array_split(np.arange(len(captions.ids)), n_updates):
                     lr = schedule.lr(counts.update)
                     batch = Batch(captions, rows.tolist(), advantage, scores.valid)
-                    norms.append(update(captioner, optimizer, batch, config, lr))
+                    norms.append(update(learner, optimizer, batch, config, lr, world))
                     counts.update += 1
                 sampler.push(captioner)
 
             # record
-            counts.tokens += int(captions.prompts.mask.sum()) * config.group_size
-            counts.tokens += int(lengths.sum())
-            row = {"step": counts.step} | step_metrics(captions, scores, lengths)
+            prompt_tokens = int(captions.prompts.mask.sum()) * config.group_size
+            counts.tokens += world.sum(prompt_tokens + int(lengths.sum()))
+            captions, scores = of_all_ranks(captions, world), join(world.gather(scores))
+            row = {"step": counts.step} | step_metrics(captions, scores)
             row |= {"grad_norm": mean(np.array(norms)), "lr": lr, "num_tokens": counts.tokens}
             row |= clock.seconds | {"step_time": time.perf_counter() - started}
-            improved, last = False, counts.step == n_steps
+            last = counts.step == n_steps
             if counts.step % config.eval_every == 0 or last:
                 console.note("validating")
-                row |= validate.row(
-                    counts.step, captioner, corpus, reward, val_ids, config, folder, best.floor
-                )
-                improved = best.see(row)
+                with world.whole(learner, captioner):
+                    row |= validate.row(
+                        counts.step, captioner, corpus, reward, val_ids, config, folder,
+                        best.floor, world,
+                    )  # fmt: skip
+            row = world.same(row)  # so that all ranks decide alike
+            improved = best.see(row)
             history.append(row)
             folder.append(row)
             trackers.log(row)
             console.row(row)
             if counts.step % config.sample_every == 0:
                 console.caption(captions.ids[0], captions.texts[0], float(scores.accuracy[0]))
-            stopping, collapsed = stop(), collapse.reason(history, config)
+            stopping, collapsed = world.any(stop()), collapse.reason(history, config)
             due = counts.step % config.checkpoint_every == 0 or improved or last or bool(collapsed)
             if due or (stopping and not pending):
-                checkpoint.save(folder.checkpoints, captioner, optimizer, counts)
+                checkpoint.save(
+                    folder.checkpoints, captioner, optimizer, counts, learner=learner, world=world
+                )
                 best.write()
-                checkpoint.prune(folder.checkpoints, config.keep_last, best.step, config.keep_every)
+                if world.first:
+                    checkpoint.prune(
+                        folder.checkpoints, config.keep_last, best.step, config.keep_every
+                    )
             if collapsed:
                 folder.write("stopped.json", {"step": counts.step, "reason": collapsed})
                 raise CollapseError(f"ended at step {counts.step}: {collapsed}")
@@ -280,7 +317,7 @@ def train(
             console.say(f"stopped at step {counts.step}; go on with --resume")
             return False
         console.note("scoring the second fixed set")
-        final = validate.final(config, corpus, reward, test_ids, folder, best.step)
+        final = validate.final(config, corpus, reward, test_ids, folder, best.step, world)
         folder.write("final.json", final)
         console.say(
             f"second fixed set, {final['n']} items: accuracy {final['start_acc']:.3f} at the "
@@ -321,9 +358,13 @@ def run(config: RlooConfig) -> int:
     if config.threads:
         torch.set_num_threads(config.threads)
     try:
-        check_folder(config.run, resume=config.resume)  # before minutes of loading
+        world = World.join(config.device)
+        if world.first:
+            check_folder(config.run, resume=config.resume)  # before minutes of loading
         corpus = Corpus.load(config.corpus)
-        return 0 if train(config, corpus, load_reward(config, corpus)) else 130
+        finished = train(config, corpus, load_reward(config, corpus, world), world=world)
+        world.leave()
+        return 0 if finished else 130
     except (ValueError, OSError, CollapseError) as error:
         print(f"python -m trainer rloo: {one_line(error)}", file=sys.stderr)
         return 3 if isinstance(error, CollapseError) else 2

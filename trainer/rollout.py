@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainer.policy import Captioner, Prompts
+    from trainer.world import World
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,23 @@ def gather(ids: Sequence[str], prompts: Prompts, parts: Sequence[Part]) -> Rollo
         finished=[x for part in parts for x in part.finished],
         entropy=entropy / sum(sizes),
     )
+
+
+def of_all_ranks(rollout: Rollout, world: World) -> Rollout:
+    """Captions of all ranks, rank after rank; prompts stay those of this one."""
+    if world.size == 1:
+        return rollout
+    n = len(rollout.ids)
+    own = Part(
+        rows=list(range(world.rank * n, (world.rank + 1) * n)),
+        token_ids=[ids.cpu() for ids in rollout.token_ids],
+        token_logps=[logps.cpu() for logps in rollout.token_logps],
+        texts=rollout.texts,
+        finished=rollout.finished,
+        entropy=rollout.entropy,
+    )
+    ids = [id_ for share in world.gather(rollout.ids) for id_ in share]
+    return gather(ids, rollout.prompts, world.gather(own))
 
 
 class Sampler(Protocol):

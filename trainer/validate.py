@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lineup_fast import charts, counters
+from lineup_fast.reward_rows import join
 from trainer import checkpoint, rollout
 from trainer.loading import load_captioner
 from trainer.metrics import mean
+from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,9 +101,19 @@ def caption(
     return texts
 
 
-def score(captions: Sequence[str], ids: Sequence[str], corpus: Series, reward: Reward) -> Scores:
-    """Scores captions on the fixed sets of their items."""
-    batch = reward.score(captions, ids)
+def score(
+    captions: Sequence[str],
+    ids: Sequence[str],
+    corpus: Series,
+    reward: Reward,
+    world: World = ALONE,
+) -> Scores:
+    """Scores captions on the fixed sets of their items, this rank's share; returns everybody's."""
+    batch = reward.score(captions, ids) if len(ids) else None
+    shares = world.gather((list(captions), list(ids), batch))
+    captions = [text for share in shares for text in share[0]]
+    ids = [id_ for share in shares for id_ in share[1]]
+    batch = join([share[2] for share in shares if share[2] is not None])
     rows, k = [], batch.picks.shape[1]
     for i, id_ in enumerate(ids):
         logprobs = batch.label_logprobs[i].astype(np.float64)
@@ -137,15 +149,17 @@ def row(
     config: RlooConfig,
     folder: RunFolder,
     floor: float | None = None,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """Validates the captioner; the metrics of its row, single items into validation/*.jsonl.
 
     floor: accuracy without a caption, where it is known from an earlier step.
     """
     started = time.perf_counter()
-    scores = score(caption(captioner, corpus, ids, config), ids, corpus, reward)
+    ids = world.deal(ids)
+    scores = score(caption(captioner, corpus, ids, config), ids, corpus, reward, world)
     if floor is None:
-        floor = score([""] * len(ids), ids, corpus, reward).acc
+        floor = score([""] * len(ids), ids, corpus, reward, world).acc
     folder.write_validation(f"step-{step:06d}", scores.rows)
     return {
         "val/acc": scores.acc,
@@ -164,17 +178,19 @@ def final(
     ids: list[str],
     folder: RunFolder,
     best: int,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """Start and best checkpoint on the second fixed set, which selected nothing."""
     models = {"start": config.model, "best": config.model}
     if best > 0:
         models["best"] = str(checkpoint.folder(folder.checkpoints, best))
     result: dict[str, Any] = {"split": "test", "n": len(ids), "best_step": best}
+    ids = world.deal(ids)
     for name, path in models.items():
-        captioner = load_captioner(config, path)
+        captioner = load_captioner(config, path, world)
         texts = caption(captioner, corpus, ids, config)
-        scores = score(texts, ids, corpus, reward)
+        scores = score(texts, ids, corpus, reward, world)
         folder.write_validation(f"final-{name}", scores.rows)
         result |= {f"{name}_acc": scores.acc, f"{name}_reward": scores.reward}
-    blind = score([""] * len(ids), ids, corpus, reward)
+    blind = score([""] * len(ids), ids, corpus, reward, world)
     return result | {"floor": blind.acc}
