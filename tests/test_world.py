@@ -22,7 +22,7 @@ from trainer.policy import Captioner
 from trainer.world import ALONE, World
 
 HERE = Path(__file__).parent
-RANKS_TIME_S = 100  # of which most is imports; far less than gloo's patience
+RANKS_TIME_S = 240  # they need a quarter of it on one core; only a hang takes longer
 
 
 def ranks(*arguments: object) -> tuple[int, str]:
@@ -61,18 +61,18 @@ def folders(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     """
     alone, together = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("together")
     with pytest.MonkeyPatch.context() as patch:
-        assert run(job("float32", model, alone))
+        assert run(job("fails", model, alone, steps=1))
         patch.setattr(Captioner, "load", double_precision())
         assert run(job("token_mean", model, alone))
         assert run(job("caption_sum", model, alone))
         assert not run(job("one_to_two", model, together), before=interrupt_at(2))
-        names = ("float32", "token_mean", "caption_sum", "one_to_two", "two_to_one", "fails")
+        names = ("token_mean", "caption_sum", "one_to_two", "two_to_one", "fails")
         status, said = ranks(model, together, *names)
         ended = time.time()
         assert status != 0
         assert "scripted failure" in said, said
         # The other rank neither waited for its answer nor went on.
-        assert [row["step"] for row in rows(together / "fails")] == [0]
+        assert [row["step"] for row in rows(together / "fails")] == [0, 1]
         assert ended - (together / "fails" / "metrics.jsonl").stat().st_mtime < 30
         assert checkpoint.steps(together / "two_to_one" / "checkpoints") == [2]
         assert run(job("two_to_one", model, together, resume=True))
@@ -133,12 +133,12 @@ def test_two_ranks_do_what_one_process_does(folders: tuple[Path, Path], name: st
 
 
 def test_gradients_in_single_precision_are_sums_too(folders: tuple[Path, Path]) -> None:
-    first, other = (rows(folder / "float32")[1] for folder in folders)
+    first, other = (rows(folder / "fails")[1] for folder in folders)
     assert other["grad_norm"] == pytest.approx(first["grad_norm"], rel=1e-4)
-    moments = [load_file(f / "float32/checkpoints/step-000001/trainer.safetensors")
-               for f in folders]  # fmt: skip
-    for name, tensor in moments[0].items():
-        torch.testing.assert_close(moments[1][name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+    step = Path("fails/checkpoints/step-000001/trainer.safetensors")
+    first, other = (load_file(folder / step) for folder in folders)
+    for name, tensor in first.items():
+        torch.testing.assert_close(other[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("name", ["one_to_two", "two_to_one"])

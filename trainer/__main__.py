@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 _USAGE = """\
@@ -13,7 +14,7 @@ usage: python -m trainer COMMAND …
   caption  write captions of a corpus with any captioner
   report   make one HTML page out of a run folder
 
-python -m trainer COMMAND --help tells more."""
+python -m trainer COMMAND --help tells more; torchrun … -m trainer rloo … uses several GPUs."""
 
 
 def _rloo(arguments: list[str]) -> int:
@@ -62,6 +63,9 @@ def main(arguments: list[str]) -> int:
     if command not in _COMMANDS:
         expected = ", ".join(_COMMANDS)
         print(f"COMMAND: expected one of {expected}, got {command!r}\n\n{_USAGE}", file=sys.stderr)
+        return 2
+    if command != "rloo" and "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+        print(f"{command}: expected one process, got several from torchrun", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     return _COMMANDS[command](rest)

@@ -186,6 +186,7 @@ def train(
         CollapseError: nothing was learned any more; a checkpoint is there.
     """
     world.check_shares(config.charts, config.group_size, config.captions_per_update)
+    world.check_alike(config.as_dict() | {"corpus_fingerprint": corpus.fingerprint})
     folder = RunFolder(config.run, resume=config.resume, writes=world.first)
     if config.threads:
         torch.set_num_threads(config.threads)

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
 
-TIMEOUT = timedelta(minutes=10)  # of one exchange; torchrun ends all ranks when one has failed
+# Of one exchange. Others may wait for rank 0 to write a large checkpoint; a rank that fails ends
+# all at once, since its connections close and torchrun stops the rest.
+TIMEOUT = timedelta(minutes=20)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class World:
         Raises:
             ValueError: there are more ranks than GPUs on this machine.
         """
-        size = int(os.environ.get("WORLD_SIZE", "1"))
+        size = n_ranks()
         if size == 1:
             return cls()
         from torch import distributed
@@ -112,6 +114,15 @@ class World:
             raise ValueError(
                 f"captions_per_update: expected a multiple of {self.size} ranks x {group_size} "
                 f"captions, got {captions_per_update} (of {charts * group_size} a step)"
+            )
+
+    def check_alike(self, settings: dict[str, Any]) -> None:
+        """Raises ValueError where ranks were started with different settings or data."""
+        others = self.gather(settings)[1:]
+        found = {key for key, value in settings.items() for o in others if o.get(key) != value}
+        if found:
+            raise ValueError(
+                f"ranks: expected the same settings on all, got other {', '.join(sorted(found))}"
             )
 
     def gather(self, value: T) -> list[T]:
@@ -180,7 +191,10 @@ class World:
         return learner
 
     def last_pass(self, learner: Captioner, last: bool) -> None:
-        """Says whether the next backward pass is the update's last, after which ranks exchange."""
+        """Says whether the next backward pass is the update's last, after which ranks exchange.
+
+        Until then each rank adds up gradients of all weights, not only of its part of them.
+        """
         if self.size > 1:
             learner.model.set_requires_gradient_sync(last)
 
@@ -200,6 +214,11 @@ class World:
         finally:
             for _, lent in pairs:
                 lent.data = lent.data.new_empty(0)
+
+
+def n_ranks() -> int:
+    """How many processes `torchrun` started together with this one, itself included."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def full(tensor: Tensor) -> Tensor:
