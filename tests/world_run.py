@@ -31,7 +31,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "token_mean": {"micro_groups": 1},
     "caption_sum": {
         "normaliser": "caption_sum", "whiten": True, "gradient_checkpointing": True,
-        "freeze_vision": True, "captions_per_update": 32,
+        "freeze_vision": True, "captions_per_update": 32, "async_depth": 1,
     },
     "one_to_two": {"micro_groups": 1},
     "two_to_one": {"micro_groups": 1},

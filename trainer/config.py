@@ -48,7 +48,7 @@ class RlooConfig:
     steps: int | None = None
     """Rollout steps, in place of --epochs."""
     charts: int = 32
-    """B, series per rollout step."""
+    """B, series per rollout step, of all ranks together."""
     group_size: int = 8
     """G, captions per series."""
     captions_per_update: int = 128
@@ -124,7 +124,7 @@ class RlooConfig:
     """Steps between sample captions on a terminal."""
 
     device: str = "cpu"
-    """Device of the captioner."""
+    """Device of the captioner; with several ranks cuda is each one's own GPU."""
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Matmuls of the captioner; weights and optimizer stay float32."""
     gradient_checkpointing: bool = True
@@ -132,7 +132,7 @@ class RlooConfig:
     freeze_vision: bool = False
     """Keep the vision tower as it is. Source: the reference trains it, as far as can be seen."""
     verifier_device: str = "cpu"
-    """Device of the verifier."""
+    """Device of the verifier; with several ranks each has one, cuda is its own GPU."""
     verifier_dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Weights of the verifier."""
     threads: int = 0

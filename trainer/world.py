@@ -161,12 +161,20 @@ class World:
 
         Among several ranks it holds the weights, each rank a part of every tensor, and the
         captioner is left without any until :meth:`whole` lends them.
+
+        Raises:
+            ValueError: torch is too old, or head and embedding came apart.
         """
         if self.size == 1:
             return captioner
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+        from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
+        if not hasattr(FSDPModule, "set_force_sum_reduction_for_comms"):
+            raise ValueError(
+                f"torch: expected an FSDP2 that can sum gradients, as that of 2.13, with "
+                f"{self.size} ranks, got {torch.__version__}"
+            )
         learner = copy.copy(captioner)
         captioner.model = _hollow(captioner.model)
         model: Any = learner.model
@@ -204,9 +212,8 @@ class World:
         if learner is captioner:
             yield
             return
-        pairs = list(
-            zip(learner.model.parameters(), captioner.model.parameters(), strict=True)
-        )  # fmt: skip
+        mine, theirs = learner.model.parameters(), captioner.model.parameters()
+        pairs = list(zip(mine, theirs, strict=True))
         for part, lent in pairs:
             lent.data = full(part.detach())
         try:
