@@ -236,6 +236,7 @@ def train(
                 row = {"step": 0} | validate.row(
                     0, captioner, corpus, reward, val_ids, config, folder, world=world
                 )
+            row = world.same(row)
             best.see(row)
             folder.append(row)
             trackers.log(row)
