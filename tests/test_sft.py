@@ -88,9 +88,9 @@ def test_captions_that_cannot_be_written_are_counted() -> None:
         TeacherCaption("b", "An <|image_pad|>."),
         TeacherCaption("b", "Ends <|im_end|> early."),
     ])  # fmt: skip
-    kept, tokens = fitting(captioner, some, max_tokens=30)
-    assert [caption.text for caption in kept] == ["Fits."]
-    assert set(tokens) == set(kept)
+    tokens = fitting(captioner, some, max_tokens=30)
+    assert [caption.text for caption in tokens] == ["Fits."]
+    assert some.captions == list(tokens)
     assert some.dropped == {"too long": 1, "special tokens": 2}
 
 

@@ -10,7 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -87,13 +88,13 @@ def caption_tokens(captioner: Captioner, text: str) -> Tensor:
 
 def fitting(
     captioner: Captioner, teacher: Teacher, max_tokens: int
-) -> tuple[list[TeacherCaption], dict[TeacherCaption, Tensor]]:
-    """Captions the captioner can write: short enough, without tokens it never samples.
+) -> dict[TeacherCaption, Tensor]:
+    """Tokens of the captions the captioner can write: short enough, none that it never samples.
 
-    The others are counted in `teacher.dropped`.
+    The others are taken out of `teacher` and counted there.
     """
     banned = set(captioner.banned.tolist())
-    tokens, kept = {}, []
+    tokens = {}
     for caption in teacher.captions:
         ids = caption_tokens(captioner, caption.text)
         if len(ids) > max_tokens:
@@ -102,9 +103,8 @@ def fitting(
             teacher.dropped["special tokens"] += 1
         else:
             tokens[caption] = ids
-            kept.append(caption)
-    teacher.captions = kept
-    return kept, tokens
+    teacher.captions = list(tokens)
+    return tokens
 
 
 def update_captions(
@@ -131,19 +131,14 @@ def train(
     done = checkpoint.steps(folder.checkpoints)
     start = checkpoint.folder(folder.checkpoints, done[-1]) if done else config.model
     captioner = load_captioner(config, start)
-    kept, tokens = fitting(captioner, teacher, config.max_tokens)
-    learned, held_out = split(kept, set(corpus.ids("train")), set(corpus.ids("val")))
-    for name, found, least in (
-        ("train", learned, config.captions_per_update), ("val", held_out, 1)
-    ):  # fmt: skip
-        if len(found) < least:
-            raise ValueError(f"data: expected {least} captions of {name} items, got {len(found)}")
+    tokens = fitting(captioner, teacher, config.max_tokens)
+    learned, held_out = _sets(config, corpus, list(tokens))
     per_epoch = len(learned) // config.captions_per_update
     n_updates = config.updates or max(1, int(config.epochs * per_epoch))
     schedule = Schedule(config.lr, int(config.warmup_frac * n_updates), n_updates, 0.0)
     parameters = [p for p in captioner.model.parameters() if p.requires_grad]
     optimizer = adamw(parameters, config.betas, config.weight_decay)
-    counts = checkpoint.load(start, captioner, optimizer) if done else Counters()  # type: ignore[arg-type]
+    counts = checkpoint.load(Path(start), captioner, optimizer) if done else Counters()
     folder.write_settings(
         settings("sft", config, corpus)
         | {"teacher": teacher.summary(), "data_fingerprint": teacher.fingerprint}
@@ -152,12 +147,14 @@ def train(
     best = Best(folder, history, "val/loss", falls=True)
     console = console or Console(config.run.name, n_updates)
     lessons = _teach(captioner, corpus, tokens, config)
-    order = counters.order(len(held_out), "sft validation")[: config.n_val]
-    val_captions = [held_out[row] for row in order]
 
     def prepare(number: int) -> list[Lesson]:
-        chosen = update_captions(learned, config.captions_per_update, config.seed, number)
-        return lessons(chosen)
+        return lessons(update_captions(learned, config.captions_per_update, config.seed, number))
+
+    def write(row: dict[str, Any]) -> None:
+        folder.append(row)
+        trackers.log(row)
+        console.row(row)
 
     with (
         console,
@@ -167,11 +164,9 @@ def train(
     ):
         if not done:
             console.note("validating the start")
-            row = {"step": 0, "val/loss": mean_loss(captioner, lessons(val_captions))}
+            row: dict[str, Any] = {"step": 0, "val/loss": mean_loss(captioner, lessons(held_out))}
             best.see(row)
-            folder.append(row)
-            trackers.log(row)
-            console.row(row)
+            write(row)
         stopping = stop()
         while counts.step < n_updates and not stopping:
             counts.step += 1
@@ -182,16 +177,14 @@ def train(
             counts.tokens += sum(lesson.n_tokens for lesson in batch)
             row = {"step": counts.step, "loss": loss, "grad_norm": norm, "lr": lr}
             row |= {"num_tokens": counts.tokens, "step_time": time.perf_counter() - started}
-            stopping, last = stop(), counts.step == n_updates
-            improved = False
-            if counts.step % config.eval_every == 0 or last:
+            stopping = stop()
+            due = counts.step % config.eval_every == 0 or counts.step == n_updates
+            if due:
                 console.note("validating")
-                row["val/loss"] = mean_loss(captioner, lessons(val_captions))
-                improved = best.see(row)
-            folder.append(row)
-            trackers.log(row)
-            console.row(row)
-            if counts.step % config.eval_every == 0 or last or improved or stopping:
+                row["val/loss"] = mean_loss(captioner, lessons(held_out))
+                best.see(row)
+            write(row)
+            if due or stopping:
                 checkpoint.save(folder.checkpoints, captioner, optimizer, counts)
                 best.write()
                 checkpoint.prune(folder.checkpoints, config.keep_last, best.step)
@@ -200,6 +193,20 @@ def train(
             return False
         console.say(f"best validation loss {best.value:.4f} nats a token, at update {best.step}")
     return True
+
+
+def _sets(
+    config: SftConfig, corpus: Series, captions: Sequence[TeacherCaption]
+) -> tuple[list[TeacherCaption], list[TeacherCaption]]:
+    """Captions to learn from, and those of the validation, in an order of its own."""
+    learned, held_out = split(captions, set(corpus.ids("train")), set(corpus.ids("val")))
+    for name, found, least in (
+        ("train", learned, config.captions_per_update), ("val", held_out, 1)
+    ):  # fmt: skip
+        if len(found) < least:
+            raise ValueError(f"data: expected {least} captions of {name} items, got {len(found)}")
+    order = counters.order(len(held_out), "sft validation")[: config.n_val]
+    return learned, [held_out[row] for row in order]
 
 
 def _teach(
