@@ -113,7 +113,9 @@ def test_segments_packed_and_padded_hold_the_same_rows() -> None:
     assert captions.prefixes.real.tolist() == [3, 4, 5, 9, 10, 11]  # of groups with rows behind
     assert layout.prefix.spans.bounds.tolist() == [0, 3, 6, 9]
     assert group_layout(3, [[1], [1]]).captions is None
-    assert group_layout(3, [[2], [2]]).captions.prefixes.spans.longest == 3  # type: ignore[union-attr]
+    whole = group_layout(3, [[2], [2]])
+    assert whole.captions is not None
+    assert whole.captions.prefixes is whole.prefix
     flat = torch.arange(13.0)[:, None, None].expand(13, 2, 4)
     for block in (layout.prefix, captions.own, captions.together, captions.prefixes):
         assert block.spans.longest == block.rows.shape[1]
