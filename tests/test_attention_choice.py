@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from tests import standin_flash
-from tests.random_vlm import random_captioner, random_images
+from tests.random_vlm import byte_tokenizer, random_captioner, random_images, random_model
 from trainer import attention_choice
 from trainer.attention_choice import CANDIDATES, Heads, check, choose, dense_attention
 from trainer.choice import Candidate, UnfitError, first_right, module
 from trainer.packing import group_layout
-from trainer.padded_attention import CPU, PLAIN
+from trainer.padded_attention import CPU, EFFICIENT, PLAIN
+from trainer.policy import Captioner
 from trainer.shared_prefix import shared_prefix_attention
 from trainer.varlen_attention import Varlen, flash2, flash3, flash4, torch_varlen
 
@@ -223,3 +224,52 @@ def test_a_model_gives_the_same_on_packed_rows(
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
     torch.testing.assert_close(packed[0], padded[0], rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(packed[2], padded[2])
+
+
+def test_the_memory_efficient_op_takes_what_it_is_given() -> None:
+    """Shapes alone: torch has it for CUDA only."""
+    q, k, v = (torch.empty(2, 4, 10, 16, device="meta") for _ in range(3))
+    out, lse = EFFICIENT.attend(q, k, v, causal=True, scale=0.25)
+    assert (out.shape, lse.shape) == ((2, 4, 10, 16), (2, 4, 10))
+    gradients = EFFICIENT.differentiate(out, q, k, v, out, lse, causal=True, scale=0.25)
+    assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("shape", [(16, 2, 128), (16, 16, 80), (5, 5, 32)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("name", "load", "dtypes"), CANDIDATES["cuda"])
+def test_on_a_gpu_every_library_that_is_here_is_right(
+    name: str, load: Any, dtypes: Any, dtype: torch.dtype, shape: tuple[int, int, int]
+) -> None:
+    if dtype not in dtypes:
+        pytest.skip(f"{name} takes no {dtype}")
+    try:
+        op = load()
+    except UnfitError as reason:
+        pytest.skip(str(reason))
+    check(op, Heads("cuda:0", dtype, *shape))
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_on_a_gpu_a_model_gives_what_it_gives_on_a_cpu() -> None:
+    captions = [[torch.arange(5), torch.arange(1)], [torch.arange(3), torch.arange(4)]]
+    found = []
+    for device in ("cpu", "cuda"):
+        model = random_model(heads=4, kv_heads=2).to(device)
+        captioner = Captioner(
+            model, byte_tokenizer(), caption_prompt="Describe.", compute_dtype=torch.bfloat16
+        )
+        there = [[ids.to(captioner.device) for ids in group] for group in captions]
+        logps, _ = captioner.token_logps(captioner.prompts(random_images(2)), there)
+        logps.sum().backward()
+        found.append((logps.detach().cpu(), model.lm_head.weight.grad.cpu()))
+        names = {choice.name for choice in captioner.attention.values()}
+        assert "the plain formula" not in names
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        assert (on_cpu - on_gpu).norm() < 0.05 * on_cpu.norm()

@@ -151,7 +151,8 @@ def _efficient_backward(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % _ALIGNED), value=_PAD_LSE)
+    padding = (0, -lse.shape[-1] % _ALIGNED)
+    lse = torch.nn.functional.pad(lse, padding, value=_PAD_LSE).contiguous()
     unused = torch.zeros((), dtype=torch.int64, device=q.device)  # state of the dropout
     fused = torch.ops.aten._scaled_dot_product_efficient_attention_backward
     wanted = [True, True, True, False]
