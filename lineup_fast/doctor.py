@@ -18,7 +18,7 @@ OPTIONAL = (
     ("cairocffi", "cairocffi", "reference charts"),
     ("uvicorn", "uvicorn", "reward server"),
     ("httpx", "httpx", "client of the reward server"),
-    ("flash_attn", "flash-attn", "attention on a GPU"),
+    ("flash_attn", "flash-attn", "trainer on a GPU"),
     ("liger_kernel", "liger-kernel", "trainer on a GPU"),
     ("sglang", "sglang", "in-process engine"),
 )
@@ -44,14 +44,6 @@ def _kernel_lines() -> list[str]:
     return [f"{name:<13} {value}" for name, value in info.items() if value is not None]
 
 
-def _attention() -> str:
-    if not _installed("torch", "torch"):
-        return "none (torch is not installed)"
-    if _installed("flash_attn", "flash-attn"):
-        return "flash-attn on a GPU, torch's own on a CPU"
-    return "torch's own"
-
-
 def report() -> str:
     """The report as text; loads neither torch nor any other optional package."""
     free_gib = shutil.disk_usage(Path.cwd()).free / 2**30
@@ -59,7 +51,6 @@ def report() -> str:
         f"python        {platform.python_version()} on {platform.system()} {platform.machine()}",
         f"numpy         {_installed('numpy', 'numpy')}",
         *_kernel_lines(),
-        f"attention     {_attention()}",
         f"cores         {len(os.sched_getaffinity(0))} of {os.cpu_count()}, "
         f"OMP_NUM_THREADS {os.environ.get('OMP_NUM_THREADS', 'unset')}",
         f"disk          {free_gib:.1f} GiB free here",

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from tests.random_vlm import random_captioner, random_images, random_model
-from trainer.logprobs import chosen_logprobs
-from trainer.packing import (
-    attention,
-    attention_backward,
-    group_layout,
-    plain_attention,
-    plain_attention_backward,
-)
+from trainer.packing import group_layout
 from trainer.policy import Prompts
 
 CAPTIONS = [[5, 1, 9, 3], [2, 7, 7, 1]]  # completion lengths of two groups
@@ -113,69 +103,24 @@ def test_layout_refuses_empty_captions(lengths: list[list[int]]) -> None:
         group_layout(2, lengths)
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(
-    ("forward", "backward"),
-    [(attention, attention_backward), (plain_attention, plain_attention_backward)],
-)
-def test_attention_pieces_equal_autograd(
-    causal: bool, forward: Callable[..., Any], backward: Callable[..., Any]
-) -> None:
-    torch.manual_seed(0)
-    q, k, v, grad = (torch.randn(2, 3, 5, 8, dtype=torch.float64) for _ in range(4))
-    for x in (q, k, v):
-        x.requires_grad_()
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    wanted = torch.autograd.grad(expected, (q, k, v), grad)
-    q, k, v = q.detach(), k.detach(), v.detach()
-    out, lse = forward(q, k, v, causal=causal, scale=8**-0.5)
-    torch.testing.assert_close(out, expected.detach())
-    got = backward(grad, q, k, v, out, lse, causal=causal, scale=8**-0.5)
-    for a, b in zip(got, wanted, strict=True):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize("chunk", [1, 3, 100])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_chunked_logprobs_equal_full_logits(chunk: int, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    hidden = torch.randn(7, 6, dtype=dtype, requires_grad=True)
-    weight = torch.randn(11, 6, dtype=dtype, requires_grad=True)
-    targets = torch.tensor([0, 1, 2, 3, 10, 9, 8])
-    banned = torch.tensor([4, 7])
-    coefficients = torch.randn(7, dtype=dtype)
-
-    logits = hidden @ weight.T
-    logits = logits.index_fill(1, banned, -torch.inf)
-    full = logits.log_softmax(-1)
-    expected = full.gather(1, targets[:, None])[:, 0]
-    entropy = -torch.xlogy(full.exp(), full.exp()).sum(-1)
-    wanted = torch.autograd.grad((expected * coefficients).sum(), (hidden, weight))
-
-    got, got_entropy = chosen_logprobs(hidden, weight, targets, banned=banned, chunk=chunk)
-    torch.testing.assert_close(got, expected)
-    torch.testing.assert_close(got_entropy, entropy)
-    assert not got_entropy.requires_grad
-    for a, b in zip(
-        torch.autograd.grad((got * coefficients).sum(), (hidden, weight)), wanted, strict=True
-    ):
-        torch.testing.assert_close(a, b)
-
-
-def test_chunked_logprobs_hold_one_chunk_of_logits() -> None:
-    widest = 0
-    original = torch.Tensor.__matmul__
-
-    def watch(a: Tensor, b: Tensor) -> Tensor:
-        nonlocal widest
-        out = original(a, b)
-        widest = max(widest, out.numel())
-        return out
-
-    hidden = torch.randn(64, 4, requires_grad=True)
-    weight = torch.randn(500, 4, requires_grad=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.Tensor, "__matmul__", watch)
-        logp, _ = chosen_logprobs(hidden, weight, torch.zeros(64, dtype=torch.long), chunk=8)
-        logp.sum().backward()
-    assert widest == 8 * 500
+def test_segments_packed_and_padded_hold_the_same_rows() -> None:
+    layout = group_layout(3, [[1, 1], [3, 1, 2], [2]])
+    captions = layout.captions
+    assert captions is not None
+    assert captions.own.real.tolist() == captions.together.real.tolist() == [6, 7, 8, 12]
+    assert captions.own.spans.bounds.tolist() == [0, 2, 3, 4]
+    assert captions.together.spans.bounds.tolist() == [0, 3, 4]
+    assert captions.prefixes.real.tolist() == [3, 4, 5, 9, 10, 11]  # of groups with rows behind
+    assert layout.prefix.spans.bounds.tolist() == [0, 3, 6, 9]
+    assert group_layout(3, [[1], [1]]).captions is None
+    whole = group_layout(3, [[2], [2]])
+    assert whole.captions is not None
+    assert whole.captions.prefixes is whole.prefix
+    flat = torch.arange(13.0)[:, None, None].expand(13, 2, 4)
+    for block in (layout.prefix, captions.own, captions.together, captions.prefixes):
+        assert block.spans.longest == block.rows.shape[1]
+        rows = block.collect(block.gather(flat))
+        assert rows[:, 1, 3].tolist() == block.real.tolist()
+        spread = block.spread(rows, -1.0)
+        assert block.collect(spread).equal(rows)
+        assert int((spread == -1).sum()) == (block.rows.numel() - len(block.real)) * 8

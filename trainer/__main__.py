@@ -13,6 +13,7 @@ usage: python -m trainer COMMAND …
   sft      train a captioner on the captions of a teacher
   caption  write captions of a corpus with any captioner
   report   make one HTML page out of a run folder
+  doctor   show what is installed, and which attention and loss head would run
 
 python -m trainer COMMAND --help tells more; torchrun … -m trainer rloo … uses several GPUs."""
 
@@ -51,7 +52,15 @@ def _report(arguments: list[str]) -> int:
     return report(arguments)
 
 
-_COMMANDS = {"rloo": _rloo, "sft": _sft, "caption": _caption, "report": _report}
+def _doctor(arguments: list[str]) -> int:
+    from trainer.config import flags
+    from trainer.doctor import DoctorConfig, run
+
+    told = "Show what is installed, and which attention and loss head would run on each device."
+    return run(flags(DoctorConfig, arguments, "doctor", told))
+
+
+_COMMANDS = {"rloo": _rloo, "sft": _sft, "caption": _caption, "report": _report, "doctor": _doctor}
 
 
 def main(arguments: list[str]) -> int:

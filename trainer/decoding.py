@@ -13,6 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from trainer import attention_choice
+from trainer.attention_choice import Heads
+from trainer.packing import Spans
+from trainer.varlen_attention import Varlen
+
 _LEAST_LOGP = -1e9  # stands for log 0 where it is multiplied by 0
 _FIRST_ROOM = 64  # caption tokens that the own cache holds before it first grows
 
@@ -60,7 +65,9 @@ class SharedPrefixCache:
         self.group_size = group_size
         self.max_new_tokens = max_new_tokens
         self.length = 0  # caption tokens seen before the current one
+        self._mask = mask
         self._padding = None
+        self._packed: tuple[Tensor, Spans] | None = None  # rows without padding
         if not bool(mask.all()):
             if not bool(mask[:, -1].all()):
                 raise ValueError(
@@ -75,8 +82,29 @@ class SharedPrefixCache:
         q, k = q.to(v.dtype), k.to(v.dtype)
         if layer not in self._prefix:
             self._prefix[layer] = (k, v)
+            op = attention_choice.choose(
+                Heads(str(v.device), v.dtype, q.shape[1], k.shape[1], q.shape[3])
+            ).op
+            if isinstance(op, Varlen):
+                return self._attend_packed_prompt(q, k, v, scale, op)
             return self._attend_prompt(q, k, v, scale)
         return self._attend_caption(layer, q, k, v, scale)
+
+    def _attend_packed_prompt(
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float, op: Varlen
+    ) -> Tensor:
+        """Without the rows of the padding, whose output is 0."""
+        if self._packed is None:
+            lengths = self._mask.sum(-1)
+            bounds = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+            rows = self._mask.flatten().nonzero()[:, 0]
+            self._packed = (rows, Spans(bounds, int(lengths.max())))
+        rows, spans = self._packed
+        q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [B * P, H, D]
+        out = torch.zeros_like(q)
+        q, k, v = (x.index_select(0, rows) for x in (q, k, v))
+        out[rows] = op.attend(q, k, v, spans, spans, causal=True, scale=scale)[0]
+        return out.view(*self._mask.shape, *out.shape[1:])
 
     def _attend_prompt(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         mask = None

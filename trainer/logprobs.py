@@ -70,7 +70,7 @@ class _ChosenLogprobs(torch.autograd.Function):
             p = (logits - lse[:, None]).exp_()
             if banned is not None:
                 logits[:, banned] = 0.0  # 0 * -inf
-            entropy[rows] = lse - (p * logits).sum(-1)
+            entropy[rows] = lse - p.mul_(logits).sum(-1)
         ctx.save_for_backward(hidden, weight, targets, banned, normaliser)
         ctx.chunk = chunk
         ctx.mark_non_differentiable(entropy)
@@ -80,15 +80,20 @@ class _ChosenLogprobs(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         hidden, weight, targets, banned, normaliser = ctx.saved_tensors
         d_hidden = torch.empty_like(hidden)
-        wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        d_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device)
+        d_weight = None
+        if ctx.needs_input_grad[1]:  # not where the head is frozen
+            wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
+            d_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device)
         head = weight.to(hidden.dtype)
         for start in range(0, hidden.shape[0], ctx.chunk):
             rows = slice(start, start + ctx.chunk)
             logits = _logits(hidden[rows], weight, banned)
-            d_logits = (logits - normaliser[rows, None]).exp_().mul_(-grad[rows, None])
+            d_logits = logits.sub_(normaliser[rows, None]).exp_().mul_(-grad[rows, None])
             d_logits.scatter_add_(1, targets[rows, None], grad[rows, None].to(d_logits.dtype))
             d_logits = d_logits.to(hidden.dtype)
             torch.mm(d_logits, head, out=d_hidden[rows])
-            d_weight += d_logits.T @ hidden[rows]
-        return d_hidden, d_weight.to(weight.dtype), None, None, None
+            if d_weight is not None:
+                d_weight += d_logits.T @ hidden[rows]
+        if d_weight is not None:
+            d_weight = d_weight.to(weight.dtype)
+        return d_hidden, d_weight, None, None, None

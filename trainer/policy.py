@@ -3,7 +3,7 @@
 The only file that knows a vision-language model's input format: chat template, image tokens,
 pixel patches and 3-D positions of the Qwen2.5-VL family. Positions are always explicit (the model
 keeps offsets between calls and numbers tokens wrongly, without an error, when left to itself) and
-attention follows the object passed along: a :class:`GroupLayout` in training, a
+attention follows the object passed along: :class:`PackedGroups` in training, a
 :class:`SharedPrefixCache` in decoding.
 """
 
@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
 from lineup_fast import charts
-from trainer.attention import use_our_attention
+from trainer.attention import PackedGroups, chosen_attention, use_our_attention
 from trainer.decoding import Decoded, SharedPrefixCache, decode
-from trainer.logprobs import chosen_logprobs
+from trainer.head_choice import choose_head
 from trainer.packing import group_layout
 
 
@@ -93,6 +93,9 @@ class Captioner:
         self.tokenizer = tokenizer
         self.device = next(model.parameters()).device
         self.compute_dtype = compute_dtype
+        # Checked here, before anything runs; the layers look the same choices up again.
+        self.attention = chosen_attention(config, self.device, compute_dtype or model.dtype)
+        self.loss_head = choose_head(str(self.device), compute_dtype or model.dtype)
         self.prompt_encodings = 0  # prompts encoded for decoding so far
         vision = config.vision_config
         self._patch, self._merge = vision.patch_size, vision.spatial_merge_size
@@ -242,9 +245,9 @@ class Captioner:
         with self._autocast():
             is_image = (input_ids == self.model.config.image_token_id) & ~layout.in_caption
             embeds = self._embed(input_ids, is_image, prompts)
-            hidden = self._text(embeds[None], positions[:, None], layout)[0]
+            hidden = self._text(embeds[None], positions[:, None], PackedGroups(layout))[0]
             hidden = hidden.index_select(0, layout.scored_from)
-        return chosen_logprobs(
+        return self.loss_head.op(
             self._narrow(hidden), self._head, torch.cat(targets), banned=self.banned
         )
 

@@ -1,0 +1,276 @@
+"""Attention of packed segments of any length: FlashAttention 2, 3 and 4, and the one torch carries.
+
+None of them is needed to import this; each loader imports its library when it is called. All take
+float16 and bfloat16 alone, share key heads among query heads by themselves, and give and take
+log-sum-exps as [Hq, rows] in float32. What goes in and comes out of the loaded pair here is
+[rows, Hq], as everywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.choice import module
+from trainer.packing import Block, Spans
+
+
+@dataclass(frozen=True)
+class Varlen:
+    """Segment attention over packed rows: no padding, keys and values of shared heads once.
+
+    attend: q [mq, Hq, D], k and v [mk, Hkv, D], spans of queries and of keys, `causal`, `scale`
+        -> output [mq, Hq, D], log-sum-exp [mq, Hq].
+    differentiate: grad, q, k, v, output, log-sum-exp, spans of queries and of keys, `causal`,
+        `scale` -> gradients of q, k, v.
+    """
+
+    attend: Callable[..., tuple[Tensor, Tensor]]
+    differentiate: Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        queries: Block,
+        keys: Block,
+        causal: bool,
+        scale: float,
+    ) -> tuple[Tensor, Tensor]:
+        """See :class:`trainer.shared_prefix.SegmentAttention`."""
+        q, k, v = _rows(queries, q), _rows(keys, k), _rows(keys, v)
+        return self.attend(q, k, v, queries.spans, keys.spans, causal=causal, scale=scale)
+
+    def backward(
+        self,
+        grad: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        queries: Block,
+        keys: Block,
+        causal: bool,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See :class:`trainer.shared_prefix.SegmentAttention`."""
+        grad, q, out, lse = (_rows(queries, x) for x in (grad, q, out, lse))
+        k, v = _rows(keys, k), _rows(keys, v)
+        spans = (queries.spans, keys.spans)
+        return self.differentiate(grad, q, k, v, out, lse, *spans, causal=causal, scale=scale)
+
+
+def _rows(block: Block, flat: Tensor) -> Tensor:
+    return flat.index_select(0, block.real)
+
+
+def window_attention(
+    q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float, op: Varlen
+) -> Tensor:
+    """Each segment to itself, no mask: [m, H, D] -> [m, H, D] in v's dtype, differentiable."""
+    out: Tensor = _WindowAttention.apply(q, k, v, spans, scale, op)
+    return out
+
+
+class _WindowAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float, op: Varlen
+    ) -> Tensor:
+        q, k, v = (x.to(v.dtype).contiguous() for x in (q, k, v))
+        out, lse = op.attend(q, k, v, spans, spans, causal=False, scale=scale)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.spans, ctx.scale, ctx.op = spans, scale, op
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        grad = grad.to(ctx.saved_tensors[2].dtype).contiguous()
+        spans = (ctx.spans, ctx.spans)
+        gradients = ctx.op.differentiate(
+            grad, *ctx.saved_tensors, *spans, causal=False, scale=ctx.scale
+        )
+        return *gradients, None, None, None
+
+
+# ------------------------------------------------------------------------------- the libraries
+
+
+def torch_varlen() -> Varlen:
+    """`torch.nn.attention.varlen`, which is FlashAttention 2 built into torch."""
+    varlen = module("torch.nn.attention.varlen")
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, *, causal: bool, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        out, lse = varlen.varlen_attn(
+            q,
+            k,
+            v,
+            *_lengths(queries, keys),
+            return_aux=varlen.AuxRequest(lse=True),
+            scale=scale,
+            window_size=(-1, 0 if causal else -1),
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
+        return out, lse.T
+
+    def differentiate(
+        grad: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        queries: Spans,
+        keys: Spans,
+        *,
+        causal: bool,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        lse, window = lse.T.contiguous(), [-1, 0 if causal else -1]
+        unused = torch.zeros(2, dtype=torch.uint64, device=q.device)  # state of the dropout
+        dq, dk, dv = torch.ops.torch_attn._varlen_attn_backward(
+            grad, q, k, v, out, lse, *_lengths(queries, keys), causal, unused, scale, window
+        )
+        return dq, dk, dv
+
+    return Varlen(attend, differentiate)
+
+
+def flash2() -> Varlen:
+    """The package flash-attn, 2.7 and later: `_flash_attn_varlen_forward` and `_backward`."""
+    library = module("flash_attn.flash_attn_interface")
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, *, causal: bool, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        out, lse, *_ = library._flash_attn_varlen_forward(
+            q, k, v, *_lengths(queries, keys), 0.0, scale, causal
+        )
+        return out, lse.T
+
+    def differentiate(
+        grad: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        queries: Spans,
+        keys: Spans,
+        *,
+        causal: bool,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+        library._flash_attn_varlen_backward(
+            *(grad, q, k, v, out, lse.T.contiguous(), dq, dk, dv),
+            *_lengths(queries, keys),
+            dropout_p=0.0,
+            softmax_scale=scale,
+            causal=causal,
+            window_size_left=-1,
+            window_size_right=-1,
+            softcap=0.0,
+            alibi_slopes=None,
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+        return dq, dk, dv
+
+    return Varlen(attend, differentiate)
+
+
+def flash3() -> Varlen:
+    """FlashAttention 3, built from its sources as `flash_attn_interface`."""
+    library = module("flash_attn_interface")
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, *, causal: bool, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        out, lse, *_ = library._flash_attn_forward(
+            q, k, v, **_named(queries, keys), softmax_scale=scale, causal=causal
+        )
+        return out, lse.T
+
+    def differentiate(
+        grad: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        queries: Spans,
+        keys: Spans,
+        *,
+        causal: bool,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        gradients = {
+            f"d{name}": torch.empty_like(x) for name, x in zip("qkv", (q, k, v), strict=True)
+        }
+        library._flash_attn_backward(
+            *(grad, q, k, v, out, lse.T.contiguous()),
+            **_named(queries, keys),
+            **gradients,
+            softmax_scale=scale,
+            is_causal=causal,
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+        return gradients["dq"], gradients["dk"], gradients["dv"]
+
+    return Varlen(attend, differentiate)
+
+
+def flash4() -> Varlen:
+    """The package flash-attn-4: `flash_attn.cute`."""
+    library = module("flash_attn.cute.interface")
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, *, causal: bool, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        named = _named(queries, keys)
+        out, lse, *_ = library._flash_attn_fwd(
+            q, k, v, **named, softmax_scale=scale, causal=causal, return_lse=True
+        )
+        return out, lse.T
+
+    def differentiate(
+        grad: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        queries: Spans,
+        keys: Spans,
+        *,
+        causal: bool,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dq, dk, dv, *_ = library._flash_attn_bwd(
+            *(q, k, v, out, grad, lse.T.contiguous()),
+            **_named(queries, keys),
+            softmax_scale=scale,
+            causal=causal,
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+        return dq, dk, dv
+
+    return Varlen(attend, differentiate)
+
+
+def _lengths(queries: Spans, keys: Spans) -> tuple[Tensor, Tensor, int, int]:
+    """As the four libraries order them."""
+    return queries.bounds, keys.bounds, queries.longest, keys.longest
+
+
+def _named(queries: Spans, keys: Spans) -> dict[str, Any]:
+    names = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
+    return dict(zip(names, _lengths(queries, keys), strict=True))
