@@ -62,6 +62,9 @@ class RlooConfig:
     async_depth: int = 0
     """Rollouts that may be sampled before earlier ones are learned from, so that captioner and
     verifier on different devices work at once; 0 = strictly on-policy."""
+    importance_cap: float = 2.0
+    """Largest importance weight of a token, where captions come from another engine or from
+    earlier weights (--sampler sglang, --async-depth); unused otherwise."""
     caption_prompt: str = CAPTION_PROMPT
     """What stands behind the chart in the captioner's prompt."""
     chart_style: str = "default"
@@ -157,7 +160,7 @@ class RlooConfig:
         ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
-        for name in ("epochs", "lr", "clip_norm", "reward_scale"):
+        for name in ("epochs", "lr", "clip_norm", "reward_scale", "importance_cap"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)}")
         if self.group_size < 2:

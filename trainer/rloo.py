@@ -1,9 +1,10 @@
 """RLOO on the identification reward.
 
 What is deliberately absent: no KL term and no reference model (the paper's coefficient is 0), no
-clipped ratio (one update per rollout token: the ratio is 1), no division of advantages by their
-standard deviation, no critic, no learned baseline. What remains is REINFORCE with a leave-one-out
-baseline: A_i = r_i - mean of the other valid r of the same series.
+clipped ratio (one update per rollout token: the ratio is 1; importance.py weighs the tokens of
+captions from another engine or from earlier weights), no division of advantages by their standard
+deviation, no critic, no learned baseline. What remains is REINFORCE with a leave-one-out baseline:
+A_i = r_i - mean of the other valid r of the same series.
 
 One step, in the order of the code below: series -> charts -> captions -> rewards -> advantages ->
 updates -> record. Anything random is a function of (seed, step, series, rollout).
@@ -29,13 +30,14 @@ from torch import Tensor
 from lineup_fast import counters
 from lineup_fast.cli import one_line
 from lineup_fast.prompts import PROMPT_VERSION
-from trainer import checkpoint, collapse, validate
+from trainer import checkpoint, collapse, importance, validate
 from trainer.ahead import Ahead
 from trainer.asking import Asking
 from trainer.checkpoint import Counters
 from trainer.collapse import CollapseError
 from trainer.config import RlooConfig
 from trainer.console import Console, stop_requested
+from trainer.importance import Importance
 from trainer.loading import load_captioner, load_reward, load_sampler, settings
 from trainer.metrics import Clock, mean, step_metrics
 from trainer.optim import Schedule, adamw, apply_update
@@ -111,18 +113,25 @@ def update(
     batch: Batch,
     config: RlooConfig,
     lr: float,
+    weigh: Importance | None = None,
 ) -> float:
     """One optimizer step on some groups of a rollout; returns the gradient norm before clipping."""
-    accumulate(captioner, batch, config.normaliser, config.micro_groups)
+    accumulate(captioner, batch, config.normaliser, config.micro_groups, weigh)
     parameters = [p for p in captioner.model.parameters() if p.requires_grad]
     return apply_update(optimizer, parameters, lr, config.clip_norm)
 
 
-def accumulate(captioner: Captioner, batch: Batch, normaliser: str, micro_groups: int) -> None:
+def accumulate(
+    captioner: Captioner,
+    batch: Batch,
+    normaliser: str,
+    micro_groups: int,
+    weigh: Importance | None = None,
+) -> None:
     """Adds the gradient of the loss of all groups of the update.
 
     A caption with advantage 0 has no gradient and is not computed; it still counts in the
-    denominator, which is that of all valid captions of the update.
+    denominator, which is that of all valid captions of the update. `weigh`: of off-policy tokens.
     """
     size, token_ids = batch.rollout.group_size, batch.rollout.token_ids
     captions = [row * size + g for row in batch.rows for g in range(size)]
@@ -141,6 +150,9 @@ def accumulate(captioner: Captioner, batch: Batch, normaliser: str, micro_groups
         logp, _ = captioner.token_logps(batch.rollout.prompts.select(micro), completions)
         spread = [batch.advantage[i] for row in micro for i in live[row] for _ in token_ids[i]]
         advantage = torch.tensor(spread, dtype=logp.dtype, device=logp.device)
+        if weigh is not None:
+            drawn = [batch.rollout.token_logps[i] for row in micro for i in live[row]]
+            advantage = advantage * weigh.weights(logp, torch.cat(drawn))
         policy_loss(logp, advantage, denominator).backward()
 
 
@@ -239,12 +251,12 @@ def train(
 
             # advantages -> updates
             console.note("learning")
-            norms = []
+            norms, weigh = [], importance.of_step(config, sampler)
             with clock("update"):
                 for rows in np.array_split(np.arange(config.charts), n_updates):
                     lr = schedule.lr(counts.update)
                     batch = Batch(captions, rows.tolist(), advantage, scores.valid)
-                    norms.append(update(captioner, optimizer, batch, config, lr))
+                    norms.append(update(captioner, optimizer, batch, config, lr, weigh))
                     counts.update += 1
                 sampler.push(captioner)
 
@@ -253,6 +265,7 @@ def train(
             counts.tokens += int(lengths.sum())
             row = {"step": counts.step} | step_metrics(captions, scores, lengths)
             row |= {"grad_norm": mean(np.array(norms)), "lr": lr, "num_tokens": counts.tokens}
+            row |= {} if weigh is None else weigh.metrics()
             row |= clock.seconds | {"step_time": time.perf_counter() - started}
             improved, last = False, counts.step == n_steps
             if counts.step % config.eval_every == 0 or last:
@@ -277,7 +290,7 @@ def train(
                 folder.write("stopped.json", {"step": counts.step, "reason": collapsed})
                 raise CollapseError(f"ended at step {counts.step}: {collapsed}")
         if counts.step < n_steps:
-            console.say(f"stopped at step {counts.step}; go on with --resume")
+            console.say(stopped(counts.step, checkpoint.steps(folder.checkpoints)))
             return False
         console.note("scoring the second fixed set")
         final = validate.final(config, corpus, reward, test_ids, folder, best.step)
@@ -312,6 +325,21 @@ def furthest(config: RlooConfig, step: int, n_steps: int) -> int:
     """
     ends = [-(-step // every) * every for every in (config.eval_every, config.checkpoint_every)]
     return min(step + config.async_depth, n_steps, *ends)
+
+
+def stopped(step: int, saved: list[int]) -> str:
+    """What a run that is interrupted after `step` says; saved: the steps with a checkpoint.
+
+    Captions drawn ahead of their update are in no checkpoint, so that a run with some of them under
+    way goes back to the last one.
+    """
+    last = saved[-1] if saved else 0
+    if last == step:
+        return f"stopped at step {step}; go on with --resume"
+    return (
+        f"stopped at step {step} with captions drawn ahead of their update, which no checkpoint "
+        f"holds; --resume goes on from step {last}"
+    )
 
 
 def run(config: RlooConfig) -> int:
