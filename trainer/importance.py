@@ -52,7 +52,8 @@ class Importance:
         if self._gaps:
             gap = torch.cat(self._gaps).double()
             ratio = gap.exp()
-            found = (gap.abs().mean(), ratio.mean(), ratio.max(), (ratio > self.cap).double().mean())
+            capped = (ratio > self.cap).double()
+            found = (gap.abs().mean(), ratio.mean(), ratio.max(), capped.mean())
             values = [float(value) for value in found]
         return {f"mismatch/{name}": value for name, value in zip(names, values, strict=True)}
 
