@@ -281,5 +281,5 @@ def test_weights_have_the_names_of_checkpoints(tmp_path: Path) -> None:
     assert all(torch.equal(ours[name], written[name]) for name in ours)
     assert json.loads((tmp_path / "weights/config.json").read_text())["model_type"] == "qwen2_5_vl"
     captioner.model.register_parameter("lora_A", torch.nn.Parameter(torch.zeros(1)))
-    with pytest.raises(ValueError, match="weights: expected names of .*, got lora_A"):
+    with pytest.raises(ValueError, match=r"weights: expected names of .*, got lora_A"):
         dict(engine_weights(captioner))

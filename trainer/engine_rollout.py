@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +90,8 @@ class SGLangSampler(SGLangModel):
         for start in range(0, len(ids), self._at_once):
             rows = list(range(start, min(start + self._at_once, len(ids))))
             requests = self._requests(prompts, rows, ids, step)
-            n = len(rows) * self._group_size
-            calls[self._fleet.submit(lambda f, r=requests, n=n: self._draw(f, r, n))] = rows
+            draw = partial(self._draw, requests=requests, n=len(rows) * self._group_size)
+            calls[self._fleet.submit(draw)] = rows
         try:
             for call in as_completed(calls):
                 yield self._part(calls[call], call.result())
@@ -104,7 +105,8 @@ class SGLangSampler(SGLangModel):
         """Requests to be made one after the other; the last one brings the captions."""
         config = self._captioner.model.config
         vision = config.vision_config
-        texts, images = [], []
+        texts: list[list[int]] = []
+        images: list[Any] = []
         for row in rows:
             texts.append(
                 engine_wire.prompt_ids(
@@ -126,8 +128,9 @@ class SGLangSampler(SGLangModel):
             for row in rows
             for number in range(size)
         ]
-        again = [[it for it in items for _ in range(size)] for items in (texts, images)]
-        return [first, engine_wire.request(again[0], again[1], seeded)]
+        texts = [text for text in texts for _ in range(size)]
+        images = [image for image in images for _ in range(size)]
+        return [first, engine_wire.request(texts, images, seeded)]
 
     async def _draw(self, fleet: Fleet, requests: list[dict[str, Any]], n: int) -> list[Drawn]:
         async def attempt() -> list[Drawn]:
