@@ -10,6 +10,7 @@ import torch
 from lineup_fast import charts, kernels
 from trainer.policy import Captioner
 from trainer.record import versions
+from trainer.rewarding import ServedReward, SleepingReward
 from trainer.rollout import Sampler, TransformersSampler
 
 if TYPE_CHECKING:
@@ -32,7 +33,25 @@ def load_captioner(config: RlooConfig | SftConfig, path: str | Path) -> Captione
 
 
 def load_sampler(config: RlooConfig, captioner: Captioner) -> Sampler:
-    """What draws the captions of a step."""
+    """What draws the captions of a step, with the captioner's weights.
+
+    Raises:
+        BackendError: servers do not answer or take no weights.
+    """
+    if config.sampler == "sglang":
+        from trainer.engine_rollout import SGLangSampler
+
+        sampler = SGLangSampler(
+            captioner,
+            config.sampler_url,
+            folder=config.run / "engine",
+            group_size=config.group_size,
+            max_new_tokens=config.max_new_tokens,
+            seed=config.seed,
+        )
+        if config.sleep:
+            sampler.sleep()
+        return sampler
     return TransformersSampler(
         captioner,
         group_size=config.group_size,
@@ -43,26 +62,42 @@ def load_sampler(config: RlooConfig, captioner: Captioner) -> Sampler:
 
 
 def load_reward(config: RlooConfig, corpus: Corpus) -> Reward:
-    """The identification reward with its verifier.
+    """The identification reward: its verifier here, on SGLang, or all of it on reward servers.
 
     Raises:
         ValueError: a caption could outgrow the verifier's context.
+        BackendError: servers do not answer.
     """
     from transformers.utils import logging as transformers_logging
 
     from lineup_fast.rewards import IdentificationReward
-    from lineup_fast.verifiers.transformers import TransformersVerifier
 
     transformers_logging.disable_progress_bar()  # the live table is ours
-    tokenizer = Captioner.load_tokenizer(config.model)
-    verifier = TransformersVerifier(
-        config.verifier, device=config.verifier_device, dtype=config.verifier_dtype
-    )
+    if config.reward_url:
+        return ServedReward(
+            config.reward_url, corpus=corpus.fingerprint, recipe=config.recipe().name
+        )
+    verifier = load_verifier(config)
     reward = IdentificationReward(
         corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale
     )
-    reward.check_context(config.max_new_tokens, tokenizer)
+    reward.check_context(config.max_new_tokens, Captioner.load_tokenizer(config.model))
+    if config.sleep and config.verifier_url:
+        return SleepingReward(reward, verifier)
     return reward
+
+
+def load_verifier(config: RlooConfig) -> Any:
+    """The frozen reader: behind URLs where there are some, else in this process."""
+    if config.verifier_url:
+        from lineup_fast.verifiers.sglang import SGLangVerifier
+
+        return SGLangVerifier(config.verifier_url)
+    from lineup_fast.verifiers.transformers import TransformersVerifier
+
+    return TransformersVerifier(
+        config.verifier, device=config.verifier_device, dtype=config.verifier_dtype
+    )
 
 
 def settings(command: str, config: RlooConfig | SftConfig, corpus: Series) -> dict[str, Any]:

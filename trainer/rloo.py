@@ -18,7 +18,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,8 @@ from torch import Tensor
 from lineup_fast import counters
 from lineup_fast.cli import one_line
 from lineup_fast.prompts import PROMPT_VERSION
-from trainer import checkpoint, collapse, importance, validate
+from lineup_fast.verifiers.base import BackendError
+from trainer import checkpoint, collapse, importance, rewarding, validate
 from trainer.ahead import Ahead
 from trainer.asking import Asking
 from trainer.checkpoint import Counters
@@ -43,7 +46,7 @@ from trainer.metrics import Clock, mean, step_metrics
 from trainer.optim import Schedule, adamw, apply_update
 from trainer.policy import Captioner, Prompts
 from trainer.record import Best, RunFolder, check_folder
-from trainer.rollout import Rollout, Sampler
+from trainer.rollout import Part, Rollout
 from trainer.trackers import Trackers
 from trainer.validate import Reward, Series
 
@@ -207,6 +210,7 @@ def train(
 
     def prepare(step: int) -> tuple[list[str], Prompts]:
         step_series = step_ids(ids, config.charts, config.seed, step)
+        rewarding.prepare(reward, step_series, step)
         return step_series, validate.chart_prompts(captioner, corpus, step_series, config)
 
     with (
@@ -214,6 +218,7 @@ def train(
         stop_requested() as stop,
         ThreadPoolExecutor(1, "lineup-reward") as asker,
         Ahead(prepare, n_steps) as ahead,
+        closing(load_sampler(config, captioner)) as sampler,
         Trackers(config.trackers, folder.path, config.as_dict(), counts.step) as trackers,
     ):
         if not done:
@@ -223,7 +228,6 @@ def train(
             folder.append(row)
             trackers.log(row)
             console.row(row)
-        sampler = load_sampler(config, captioner)
         pending: deque[Asking] = deque()  # sampled, waiting for their rewards
         sampled, stopping = counts.step, stop()
         while counts.step < n_steps and not stopping:
@@ -237,12 +241,17 @@ def train(
                 with clock("charts"):  # time spent waiting for them
                     prepared = ahead.take(sampled)
                 with clock("rollout"):
-                    pending.append(collect(sampled, prepared, sampler, reward, asker))
+                    parts = sampler.sample(prepared[1], prepared[0], sampled)
+                    if config.sleep:  # one engine at a time: no reward before the last caption
+                        parts = iter(list(parts))
+                        sampler.sleep()
+                    pending.append(ask(Asking(reward, *prepared, sampled), parts, asker))
 
             # captions -> rewards -> advantages
             console.note("asking the verifier")
             with clock("reward"):
                 captions, scores = pending.popleft().result()
+                rewarding.idle(reward)
             lengths = np.array([len(t) for t in captions.token_ids])
             advantage = advantages(scores.reward, scores.valid, config.group_size)
             if config.whiten:
@@ -302,17 +311,9 @@ def train(
     return True
 
 
-def collect(
-    step: int,
-    prepared: tuple[list[str], Prompts],
-    sampler: Sampler,
-    reward: Reward,
-    asker: Executor,
-) -> Asking:
-    """Samples the captions of a step and asks for the rewards of each part that is finished."""
-    ids, prompts = prepared
-    asking = Asking(reward, ids, prompts, step)
-    for part in sampler.sample(prompts, ids, step):
+def ask(asking: Asking, parts: Iterator[Part], asker: Executor) -> Asking:
+    """Asks for the rewards of each part of a rollout that is finished."""
+    for part in parts:
         asking.ask(part, asker)
     return asking
 
@@ -352,6 +353,6 @@ def run(config: RlooConfig) -> int:
         check_folder(config.run, resume=config.resume)  # before minutes of loading
         corpus = Corpus.load(config.corpus)
         return 0 if train(config, corpus, load_reward(config, corpus)) else 130
-    except (ValueError, OSError, CollapseError) as error:
+    except (ValueError, OSError, BackendError, CollapseError) as error:
         print(f"python -m trainer rloo: {one_line(error)}", file=sys.stderr)
         return 3 if isinstance(error, CollapseError) else 2

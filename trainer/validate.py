@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lineup_fast import charts, counters
-from trainer import checkpoint, rollout
+from trainer import checkpoint, rewarding, rollout
 from trainer.loading import load_captioner
 from trainer.metrics import mean
 
@@ -102,6 +102,7 @@ def caption(
 def score(captions: Sequence[str], ids: Sequence[str], corpus: Series, reward: Reward) -> Scores:
     """Scores captions on the fixed sets of their items."""
     batch = reward.score(captions, ids)
+    rewarding.idle(reward)
     rows, k = [], batch.picks.shape[1]
     for i, id_ in enumerate(ids):
         logprobs = batch.label_logprobs[i].astype(np.float64)
