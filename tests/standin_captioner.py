@@ -1,7 +1,8 @@
 """A stand-in for SGLang whose model is a captioner of ours: as a server and as an engine.
 
 Requests and replies go through SGLang's own schema. Weights are taken by the names and in the files
-that SGLang takes; memory that was given back holds noise until weights are loaded again.
+that SGLang takes; memory that was given back holds noise until weights are loaded again. Encoded
+images are kept by their hashes across updates of the weights, as 0.5.23 does.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class CaptionerEngine:
         self.requests: list[dict[str, Any]] = []
         self.commands: list[str] = []
         self.asleep: set[str] = set()
+        self._encoded: dict[tuple[str, ...], Any] = {}
+        self._encode = captioner.model.model.get_image_features
+        captioner.model.model.get_image_features = self._remembered
         self.dropped: list[str] = []  # names of weights to be passed over, as SGLang does
         self._chance = torch.Generator().manual_seed(5)
         self._lock = threading.Lock()
@@ -51,6 +55,7 @@ class CaptionerEngine:
             if self.asleep:
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
             self.requests.append(fields)
+            self._hashes = tuple(key for keys in fields["mm_hashes"] for key in keys)
             images = [item for items in fields["image_data"] for item in items]
             prompts = self.captioner.join([self._prompt(image) for image in images])
             for row, ids in enumerate(fields["input_ids"]):
@@ -108,6 +113,11 @@ class CaptionerEngine:
         self.commands.append("resume " + " ".join(tags or ALL_MEMORY))
         for tag in tags or ALL_MEMORY:
             self.asleep.remove(tag)
+
+    def _remembered(self, pixels: torch.Tensor, grid: torch.Tensor) -> Any:
+        if self._hashes not in self._encoded:
+            self._encoded[self._hashes] = self._encode(pixels, grid)
+        return self._encoded[self._hashes]
 
     def _prompt(self, image: Any) -> Prompts:
         if isinstance(image, str):

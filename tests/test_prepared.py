@@ -59,11 +59,8 @@ def test_what_was_prepared_is_asked_and_not_drawn_again(monkeypatch: pytest.Monk
     assert ahead.draws == [(item, 3) for item in IDS] + [bad]
     equal(ready.score(captions, ids, index=3), expected)
     assert ahead.draws[7:] == [bad]
-    assert (
-        expected.reason[5]
-        == expected.reason[11]
-        == f"{IDS[5]}: expected at least 3 " + ("neighbours, got 1")
-    )
+    why = f"{IDS[5]}: expected at least 3 neighbours, got 1"
+    assert expected.reason[5] == expected.reason[11] == why
     for one, other in zip(ahead.trees, without.trees, strict=True):
         for name in ("ids", "offsets", "parent", "questions"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

@@ -1,4 +1,4 @@
-"""Rewards from servers and from a verifier that sleeps, and runs whose captions an engine writes."""
+"""Rewards of servers and of a verifier that sleeps; runs whose captions an engine writes."""
 
 from __future__ import annotations
 

@@ -107,6 +107,7 @@ class SGLangSampler(SGLangModel):
         vision = config.vision_config
         texts: list[list[int]] = []
         images: list[Any] = []
+        hashes = [engine_wire.image_hash(prompts, row, self._weights().name) for row in rows]
         for row in rows:
             texts.append(
                 engine_wire.prompt_ids(
@@ -120,8 +121,8 @@ class SGLangSampler(SGLangModel):
                 images.append(engine_wire.png_item(prompts, row, *sizes))
         size = self._group_size
         if not self.seeded:
-            return [engine_wire.request(texts, images, self._sampling | {"n": size})]
-        first = engine_wire.request(texts, images, self._sampling | {"max_new_tokens": 0})
+            return [engine_wire.request(texts, images, hashes, self._sampling | {"n": size})]
+        first = engine_wire.request(texts, images, hashes, self._sampling | {"max_new_tokens": 0})
         seeded = [
             self._sampling
             | {"sampling_seed": engine_wire.sampling_seed(self._seed, step, ids[row], number)}
@@ -130,7 +131,8 @@ class SGLangSampler(SGLangModel):
         ]
         texts = [text for text in texts for _ in range(size)]
         images = [image for image in images for _ in range(size)]
-        return [first, engine_wire.request(texts, images, seeded)]
+        hashes = [key for key in hashes for _ in range(size)]
+        return [first, engine_wire.request(texts, images, hashes, seeded)]
 
     async def _draw(self, fleet: Fleet, requests: list[dict[str, Any]], n: int) -> list[Drawn]:
         async def attempt() -> list[Drawn]:
