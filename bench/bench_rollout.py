@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "trainer" / "tiny" / "captioner"
 N_CHARTS, GROUP, LENGTH = 4, 8, 48
-pytestmark = [pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -99,9 +99,10 @@ def test_server_captions_have_our_log_probabilities_and_follow_a_push(
         assert before["mismatch/logp_gap_mean"] > 0.05  # the engine still has the old weights
         sampler.push(captioner)
         check_captions(captioner, drawn(sampler, prompts))
+        folders = [path.name for path in tmp_path.iterdir()]
+        assert folders == [server.engine.version]  # one version of the weights, and whole
+    assert not list(tmp_path.iterdir())
     assert server.engine.dropped == []
-    folders = [path.name for path in tmp_path.iterdir()]
-    assert folders == [server.engine.version]  # one version of the weights, and whole
 
 
 def test_a_chart_is_sent_once_for_all_its_captions(

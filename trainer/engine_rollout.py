@@ -42,9 +42,9 @@ class SGLangSampler(SGLangModel):
     """Captions from SGLang, at temperature 1 from the whole distribution; see `Sampler`.
 
     captioner: whose weights the engine is given, at once and after every update. folder: where
-    weights are written for servers, which must see it; the last version stays. charts_at_once:
-    charts in one call of an engine of this process (servers are sent one per request). urls,
-    engine and the other options: see :class:`SGLangModel`.
+    weights are written for servers, which must see it; one version, none after `close`.
+    charts_at_once: charts in one call of an engine of this process (servers are sent one per
+    request). urls, engine and the other options: see :class:`SGLangModel`.
     """
 
     off_policy = True
@@ -166,6 +166,11 @@ class SGLangSampler(SGLangModel):
         )
 
     # ------------------------------------------------------------------------ memory, weights
+
+    def close(self) -> None:
+        """Lets go of connections and of the weights on disk; the engine keeps those it has."""
+        super().close()
+        shutil.rmtree(self._weights(), ignore_errors=True)
 
     def push(self, captioner: Captioner) -> None:
         """Gives the engine the captioner's weights: now, or when it wakes.
