@@ -40,6 +40,7 @@ class CaptionerEngine:
         self._encode = captioner.model.model.get_image_features
         captioner.model.model.get_image_features = self._remembered
         self.dropped: list[str] = []  # names of weights to be passed over, as SGLang does
+        self._open = False  # whether weights may come
         self._chance = torch.Generator().manual_seed(5)
         self._lock = threading.Lock()
 
@@ -81,9 +82,20 @@ class CaptionerEngine:
             for ids, logps, ended in each_caption
         ]
 
+    def begin_weight_update(self) -> tuple[bool, str]:
+        self._open = True
+        return True, "opened"
+
+    def end_weight_update(self) -> tuple[bool, str]:
+        self._open = False
+        self.commands.append("end")
+        return True, "closed"
+
     def update_weights_from_tensor(
         self, named_tensors: list[tuple[str, torch.Tensor]], flush_cache: bool = True
     ) -> tuple[bool, str]:
+        if not self._open:
+            return False, "must run between begin_weight_update() and end_weight_update()"
         self.commands.append("update_weights_from_tensor" + ("" if flush_cache else " more"))
         self.load(dict(named_tensors))
         return True, "done"

@@ -176,8 +176,8 @@ def test_an_engine_of_this_process_takes_patches_and_tensors(
         check_captions(captioner, drawn(sampler, prompts))
     assert len(engine.requests) == 3 // at_once + 3 % at_once
     assert engine.requests[0]["image_data"][0][0]["format"] == "processor_output"
-    assert engine.commands[-1] == "update_weights_from_tensor"  # the cache goes with the last
-    assert set(engine.commands[:-1]) == {"update_weights_from_tensor more"}
+    assert engine.commands[-2:] == ["update_weights_from_tensor", "end"]  # the cache goes as well
+    assert set(engine.commands[:-2]) == {"update_weights_from_tensor more"}
     assert engine.dropped == []
     assert not list(tmp_path.iterdir())
 

@@ -207,8 +207,10 @@ class SGLangSampler(SGLangModel):
 
     def _load(self) -> None:
         if self._engine_here:
+            self._command("begin_weight_update")
             for chunk, last in _chunks(engine_weights(self._captioner)):
                 self._command("update_weights_from_tensor", named_tensors=chunk, flush_cache=last)
+            self._command("end_weight_update")
             return
         folder = self._weights().resolve()
         self._command(

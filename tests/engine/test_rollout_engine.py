@@ -17,9 +17,12 @@ from lineup_fast import charts
 from lineup_fast.verifiers.engine_process import EngineProcess
 from tests.engine.conftest import ARGUMENTS, SHIM, engine_python
 from tests.random_vlm import byte_tokenizer, random_model
+from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
+from trainer.console import Console
 from trainer.engine_rollout import SGLangSampler
 from trainer.importance import Importance
 from trainer.policy import Captioner, Prompts
+from trainer.rloo import train
 from trainer.rollout import Rollout, gather
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
@@ -114,3 +117,18 @@ def test_captions_have_our_log_probabilities_before_and_after_an_update(
         assert metrics["mismatch/logp_gap_mean"] < 1e-5
         assert metrics["mismatch/ratio_max"] < 1.0 + 1e-4
         assert metrics["mismatch/capped_frac"] == 0.0
+
+
+def test_a_run_learns_from_its_captions(
+    server: EngineProcess, folder: Path, tmp_path: Path
+) -> None:
+    config = settings(
+        folder, tmp_path / "run", steps=8, charts=8, group_size=8, captions_per_update=64, lr=1e-2,
+        eval_every=8, checkpoint_every=8, sampler="sglang", sampler_url=(server.url,),
+    )  # fmt: skip
+    train(config, FewSeries(), ScriptedReward(vowels), console=Console("", 8, enabled=False))
+    lines = (config.run / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines][1:]
+    print([row["reward"] for row in rows])
+    assert rows[-1]["reward"] > rows[0]["reward"] + 0.3
+    assert max(row["mismatch/logp_gap_mean"] for row in rows) < 1e-5
