@@ -56,8 +56,9 @@ class CaptionerEngine:
             if self.asleep:
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
             self.requests.append(fields)
-            self._hashes = tuple(key for keys in fields["mm_hashes"] for key in keys)
             images = [item for items in fields["image_data"] for item in items]
+            keys = fields.get("mm_hashes") or [[image["hash"]] for image in images]
+            self._hashes = tuple(str(key) for row in keys for key in row)
             prompts = self.captioner.join([self._prompt(image) for image in images])
             for row, ids in enumerate(fields["input_ids"]):
                 self._check_prompt(prompts.select([row]), ids, images[row])

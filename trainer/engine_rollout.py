@@ -107,19 +107,20 @@ class SGLangSampler(SGLangModel):
         vision = config.vision_config
         texts: list[list[int]] = []
         images: list[Any] = []
-        hashes = [engine_wire.image_hash(prompts, row, self._weights().name) for row in rows]
-        for row in rows:
+        keys = [engine_wire.image_hash(prompts, row, self._weights().name) for row in rows]
+        for row, key in zip(rows, keys, strict=True):
             texts.append(
                 engine_wire.prompt_ids(
                     prompts, row, config.image_token_id, expanded=self._engine_here
                 )
             )
             if self._engine_here:
-                images.append(engine_wire.patches_item(prompts, row))
+                images.append(engine_wire.patches_item(prompts, row, key))
             else:
                 sizes = (vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
                 images.append(engine_wire.png_item(prompts, row, *sizes))
         size = self._group_size
+        hashes = None if self._engine_here else keys
         if not self.seeded:
             return [engine_wire.request(texts, images, hashes, self._sampling | {"n": size})]
         first = engine_wire.request(texts, images, hashes, self._sampling | {"max_new_tokens": 0})
@@ -131,7 +132,7 @@ class SGLangSampler(SGLangModel):
         ]
         texts = [text for text in texts for _ in range(size)]
         images = [image for image in images for _ in range(size)]
-        hashes = [key for key in hashes for _ in range(size)]
+        hashes = hashes and [key for key in hashes for _ in range(size)]
         return [first, engine_wire.request(texts, images, hashes, seeded)]
 
     async def _draw(self, fleet: Fleet, requests: list[dict[str, Any]], n: int) -> list[Drawn]:

@@ -63,14 +63,17 @@ def sampling_options(captioner: Captioner, max_new_tokens: int) -> dict[str, Any
 def request(
     prompts: Sequence[list[int]],
     images: Sequence[Any],
-    hashes: Sequence[str],
+    hashes: Sequence[str] | None,
     sampling: dict[str, Any] | list[Any],
 ) -> dict[str, Any]:
-    """Fields of one request for captions of some charts; hashes: see :func:`image_hash`."""
-    return {
+    """Fields of one request for captions of some charts.
+
+    hashes: see :func:`image_hash`; None where the images have theirs with them, as patches do.
+    """
+    named = {} if hashes is None else {"mm_hashes": [[key] for key in hashes]}
+    return named | {
         "input_ids": list(prompts),
         "image_data": [[image] for image in images],
-        "mm_hashes": [[key] for key in hashes],
         "sampling_params": sampling,
         "return_logprob": True,
         "logprob_start_len": -1,
@@ -102,11 +105,16 @@ def png_item(prompts: Prompts, row: int, patch: int, merge: int, temporal: int) 
     return "data:image/png;base64," + base64.b64encode(charts.png(image)).decode()
 
 
-def patches_item(prompts: Prompts, row: int) -> dict[str, Any]:
-    """A chart of the prompts as an engine of this process takes it."""
+def patches_item(prompts: Prompts, row: int, key: str) -> dict[str, Any]:
+    """A chart of the prompts as an engine of this process takes it; key: its `image_hash`.
+
+    The hash goes with the patches: given beside them, it comes after 0.5.23 has marked the place of
+    the image in the prompt by another.
+    """
     one = prompts.select([row])
     return {
         "format": "processor_output",
+        "hash": int(key, 16),
         "pixel_values": one.pixel_values.cpu(),
         "image_grid_thw": one.grid.cpu(),
     }
