@@ -98,10 +98,18 @@ class PromptBuilder:
         """Ids of each caption, cleaned, int32."""
         return self.encoder.encode_captions([clean_caption(caption) for caption in captions])
 
-    def tree(self, series: Floats, decimals: int, captions: Sequence[Ints]) -> PromptTree:
+    def tree(
+        self,
+        series: Floats,
+        decimals: int,
+        captions: Sequence[Ints],
+        *,
+        numbers: tuple[Ints, Offsets] | None = None,
+    ) -> PromptTree:
         """All K rotations for every caption.
 
-        Args: series float64 [K, T], row 0 the target; captions: ids from :meth:`caption_ids`.
+        Args: series float64 [K, T], row 0 the target; captions: ids from :meth:`caption_ids`;
+        numbers: what :meth:`number_ids` gives for the series, where it is known.
         """
         if len(series) != self.recipe.k:
             raise ValueError(f"series: expected {self.recipe.k} rows, got {len(series)}")
@@ -114,7 +122,7 @@ class PromptBuilder:
             frame.middle,
             frame.tail,
             frame.labels,
-            self._numerals.ids(series, decimals, threads=1),
+            self._numerals.ids(series, decimals, threads=1) if numbers is None else numbers,
             NOTHING,  # the end of a block is part of what follows it
             ragged(captions),
         )

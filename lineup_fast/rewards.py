@@ -14,6 +14,7 @@ import numpy as np
 
 from lineup_fast.candidates import CandidateError, draw, fixed
 from lineup_fast.context import longest_prompt
+from lineup_fast.prepared import Prepared
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, clean_caption, parse_answer
 from lineup_fast.verifiers.base import QuestionGroup, keep_positions
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 # A token that a policy samples may be a broken piece of a character, which text shows as U+FFFD:
 # three bytes, so up to three tokens of a byte-level verifier.
 TOKENS_PER_NEW_TOKEN = 3.0
+MOST_PREPARED = 1024  # candidate sets kept between preparing and asking; a few steps' worth
 
 
 @dataclass
@@ -88,6 +90,14 @@ class _Group:
     tree: PromptTree
 
 
+@dataclass(frozen=True)
+class _Ready:
+    """A candidate set and the ids of its numbers, None where the tokenizer reads prompts whole."""
+
+    candidates: CandidateSet
+    numbers: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]] | None
+
+
 class IdentificationReward:
     """Scores captions by whether the verifier, reading only them, picks the right series.
 
@@ -114,6 +124,7 @@ class IdentificationReward:
         self.scale = scale
         self.kind: Kind = kind
         self.builder = PromptBuilder(verifier.encoder, self.recipe)
+        self._prepared: Prepared[_Ready] = Prepared(MOST_PREPARED)
         self.fingerprints = {
             "corpus": corpus.fingerprint,
             "verifier": verifier.fingerprint(),
@@ -130,6 +141,24 @@ class IdentificationReward:
         if index is None:
             return fixed(self.corpus, item, **words)
         return draw(self.corpus, item, index=index, **words)
+
+    def prepare(self, ids: Sequence[str], index: int) -> None:
+        """Make the candidate blocks of items at a draw, ahead of the captions.
+
+        From any thread, while others score; rewards do not depend on it.
+        """
+        for item in dict.fromkeys(ids):
+            key = self._key(item, index)
+            if key in self._prepared:
+                continue
+            try:
+                candidates = self.candidates(item, index)
+            except CandidateError:
+                continue  # said by score, for every caption
+            numbers = None
+            if self.builder.reason is None:
+                numbers = self.builder.number_ids(candidates.series, candidates.decimals)
+            self._prepared.put(key, _Ready(candidates, numbers))
 
     def score(
         self,
@@ -225,6 +254,10 @@ class IdentificationReward:
             index=indices,
         )  # fmt: skip
 
+    def _key(self, item: str, index: int | None) -> tuple[int, str, str, int | None]:
+        """All that a candidate set is a function of, within one recipe and corpus."""
+        return self.seed, self.kind, item, index
+
     def _positions(self, item: str, index: int | None) -> list[int]:
         """Target positions asked about: all, or the one whose turn it is."""
         k = self.recipe.k
@@ -247,14 +280,19 @@ class IdentificationReward:
         groups = []
         for (item, index), members in rows.items():
             try:
-                candidates = self.candidates(item, index)
+                ready = self._prepared.get(self._key(item, index))
+                ready = ready or _Ready(self.candidates(item, index), None)
             except CandidateError as error:
                 for row in members:
                     batch.reason[row] = str(error)
                 continue
+            candidates = ready.candidates
             positions = self._positions(item, index)
             tree = self.builder.tree(
-                candidates.series, candidates.decimals, [tokens[row] for row in members]
+                candidates.series,
+                candidates.decimals,
+                [tokens[row] for row in members],
+                numbers=ready.numbers,
             )
             if len(positions) < self.recipe.k:
                 tree = keep_positions(tree, positions)

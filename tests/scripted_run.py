@@ -1,6 +1,7 @@
 """A run of the real trainer on a random captioner with a scripted reward, also as a program.
 
-``python tests/scripted_run.py MODEL RUN STEPS [--resume] [--kill-at N]``
+``python tests/scripted_run.py MODEL RUN STEPS [--resume] [--kill-at N] [--async-depth N]
+[--every N]``
 """
 
 from __future__ import annotations
@@ -113,14 +114,21 @@ def settings(model: Path, run: Path, **changes: object) -> RlooConfig:
 
 def main(arguments: list[str]) -> None:
     model, run, steps = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
-    kill_at = int(arguments[arguments.index("--kill-at") + 1]) if "--kill-at" in arguments else None
+
+    def number(flag: str) -> int | None:
+        return int(arguments[arguments.index(flag) + 1]) if flag in arguments else None
+
+    kill_at, depth = number("--kill-at"), number("--async-depth") or 0
 
     def maybe_die(index: int | None) -> None:
         if index is not None and index == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     reward = ScriptedReward(vowels, lambda caption: caption.startswith("x"), maybe_die)
-    config = settings(model, run, steps=steps, resume="--resume" in arguments)
+    resume = "--resume" in arguments
+    every = number("--every") or 2
+    config = settings(model, run, steps=steps, resume=resume, async_depth=depth, eval_every=every,
+                      checkpoint_every=every)  # fmt: skip
     train(config, FewSeries(), reward, console=Console("test", steps, enabled=False))
 
 

@@ -38,6 +38,15 @@ class RlooConfig:
     """Captioner to start from: folder or hub id of the Qwen2.5-VL family."""
     verifier: str = "Qwen/Qwen2.5-14B-Instruct"
     """Frozen reader that identifies the series: folder or hub id of a causal language model."""
+    verifier_url: tuple[str, ...] = ()
+    """SGLang servers with the verifier, in place of loading --verifier here."""
+    reward_url: tuple[str, ...] = ()
+    """Reward servers (`lineup-fast serve`), in place of a verifier; their settings count. A server
+    with a token expects it in LINEUP_TOKEN."""
+    sleep: bool = False
+    """Captioner engine and verifier engine give their memory back while they are idle, so that they
+    share a GPU with what learns. Their servers need --enable-memory-saver, the verifier's
+    --enable-weights-cpu-backup as well."""
     resume: bool = False
     """Go on from the last checkpoint in the run folder."""
     seed: int = 42
@@ -62,6 +71,14 @@ class RlooConfig:
     async_depth: int = 0
     """Rollouts that may be sampled before earlier ones are learned from, so that captioner and
     verifier on different devices work at once; 0 = strictly on-policy."""
+    sampler: Literal["transformers", "sglang"] = "transformers"
+    """What writes the captions: the captioner itself, or SGLang at --sampler-url, which is given
+    the weights after every update."""
+    sampler_url: tuple[str, ...] = ()
+    """SGLang servers with the captioner, on this machine (they load weights out of --run)."""
+    importance_cap: float = 2.0
+    """Largest importance weight of a token, where captions come from another engine or from
+    earlier weights (--sampler sglang, --async-depth); unused otherwise."""
     caption_prompt: str = CAPTION_PROMPT
     """What stands behind the chart in the captioner's prompt."""
     chart_style: str = "default"
@@ -157,7 +174,7 @@ class RlooConfig:
         ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
-        for name in ("epochs", "lr", "clip_norm", "reward_scale"):
+        for name in ("epochs", "lr", "clip_norm", "reward_scale", "importance_cap"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)}")
         if self.group_size < 2:
@@ -171,9 +188,31 @@ class RlooConfig:
                 f"captions_per_update: expected a multiple of {self.group_size} that divides "
                 f"{total}, got {per_update}"
             )
+        self._check_sources()
         if self.chart_style not in STYLES:
             raise ValueError(f"chart_style: expected {', '.join(STYLES)}, got {self.chart_style!r}")
         self.recipe()  # its own checks
+
+    def _check_sources(self) -> None:
+        """Raises ValueError where captions or rewards have no source or two, or cannot sleep."""
+        if (self.sampler == "sglang") != bool(self.sampler_url):
+            raise ValueError(
+                f"sampler_url: expected servers with sampler sglang and none with transformers, "
+                f"got {list(self.sampler_url)} with {self.sampler}"
+            )
+        if self.verifier_url and self.reward_url:
+            raise ValueError("reward_url: expected it or verifier_url, got both")
+        for name in ("sampler_url", "verifier_url", "reward_url"):
+            for url in getattr(self, name):
+                if not url.startswith(("http://", "https://")):
+                    raise ValueError(f"{name}: expected http:// or https://, got {url!r}")
+        if self.sleep and not (self.sampler_url or self.verifier_url):
+            raise ValueError("sleep: expected sampler_url or verifier_url, an engine that can")
+        if self.sleep and self.async_depth:
+            raise ValueError(
+                f"sleep: expected async_depth 0, where one engine waits for the other, "
+                f"got {self.async_depth}"
+            )
 
     def recipe(self) -> Recipe:
         """The question the verifier is asked."""
@@ -221,8 +260,8 @@ def load_preset(name: str) -> RlooConfig:
     for key in ("run", "corpus"):
         if key in values:
             values[key] = Path(values[key])
-    for key in ("betas", "trackers"):
-        if key in values:
+    for key in ("betas", "trackers", "sampler_url", "verifier_url", "reward_url"):
+        if isinstance(values.get(key), list):
             values[key] = tuple(values[key])
     try:
         return RlooConfig(**values)

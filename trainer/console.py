@@ -119,6 +119,21 @@ class Console:
         return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
 
 
+def stopped(step: int, saved: list[int]) -> str:
+    """What a run that is interrupted after `step` says; saved: the steps with a checkpoint.
+
+    Captions drawn ahead of their update are in no checkpoint, so that a run with some of them under
+    way goes back to the last one.
+    """
+    last = saved[-1] if saved else 0
+    if last == step:
+        return f"stopped at step {step}; go on with --resume"
+    return (
+        f"stopped at step {step} with captions drawn ahead of their update, which no checkpoint "
+        f"holds; --resume goes on from step {last}"
+    )
+
+
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
     """Ctrl+C ends the run at the next step boundary; a second one at once."""

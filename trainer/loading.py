@@ -10,6 +10,7 @@ import torch
 from lineup_fast import charts, kernels
 from trainer.policy import Captioner
 from trainer.record import versions
+from trainer.rewarding import ServedReward, SleepingReward
 from trainer.rollout import Sampler, TransformersSampler
 from trainer.world import ALONE, World
 
@@ -34,8 +35,35 @@ def load_captioner(
     )
 
 
-def load_sampler(config: RlooConfig, captioner: Captioner) -> Sampler:
-    """What draws the captions of a step."""
+def load_sampler(config: RlooConfig, captioner: Captioner, world: World = ALONE) -> Sampler:
+    """What draws the captions of a step, with the captioner's weights. Ranks share no server.
+
+    Raises:
+        ValueError: there are fewer servers than ranks, or ranks whose engines should take turns.
+        BackendError: servers do not answer or take no weights.
+    """
+    if config.sleep and world.size > 1:
+        raise ValueError(f"sleep: expected one process, got {world.size} ranks")
+    if config.sampler == "sglang":
+        from trainer.engine_rollout import SGLangSampler
+
+        urls = config.sampler_url[world.rank :: world.size]
+        if not urls:
+            raise ValueError(
+                f"sampler_url: expected a server for each of {world.size} ranks, "
+                f"got {len(config.sampler_url)}"
+            )
+        sampler = SGLangSampler(
+            captioner,
+            urls,
+            folder=config.run / "engine" / str(world.rank),
+            group_size=config.group_size,
+            max_new_tokens=config.max_new_tokens,
+            seed=config.seed,
+        )
+        if config.sleep:
+            sampler.sleep()
+        return sampler
     return TransformersSampler(
         captioner,
         group_size=config.group_size,
@@ -46,28 +74,45 @@ def load_sampler(config: RlooConfig, captioner: Captioner) -> Sampler:
 
 
 def load_reward(config: RlooConfig, corpus: Corpus, world: World = ALONE) -> Reward:
-    """The identification reward with its verifier, one for each rank on a device of its own.
+    """The identification reward: its verifier here (one for each rank, on a device of its own), on
+    SGLang, or all of it on reward servers.
 
     Raises:
         ValueError: a caption could outgrow the verifier's context.
+        BackendError: servers do not answer.
     """
     from transformers.utils import logging as transformers_logging
 
     from lineup_fast.rewards import IdentificationReward
-    from lineup_fast.verifiers.transformers import TransformersVerifier
 
     transformers_logging.disable_progress_bar()  # the live table is ours
-    tokenizer = Captioner.load_tokenizer(config.model)
-    verifier = TransformersVerifier(
+    if config.reward_url:
+        return ServedReward(
+            config.reward_url, corpus=corpus.fingerprint, recipe=config.recipe().name
+        )
+    verifier = load_verifier(config, world)
+    reward = IdentificationReward(
+        corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale
+    )
+    reward.check_context(config.max_new_tokens, Captioner.load_tokenizer(config.model))
+    if config.sleep and config.verifier_url:
+        return SleepingReward(reward, verifier)
+    return reward
+
+
+def load_verifier(config: RlooConfig, world: World = ALONE) -> Any:
+    """The frozen reader: behind URLs where there are some, else in this process."""
+    if config.verifier_url:
+        from lineup_fast.verifiers.sglang import SGLangVerifier
+
+        return SGLangVerifier(config.verifier_url)
+    from lineup_fast.verifiers.transformers import TransformersVerifier
+
+    return TransformersVerifier(
         config.verifier,
         device=world.device(config.verifier_device),
         dtype=config.verifier_dtype,
     )
-    reward = IdentificationReward(
-        corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale
-    )
-    reward.check_context(config.max_new_tokens, tokenizer)
-    return reward
 
 
 def settings(command: str, config: RlooConfig | SftConfig, corpus: Series) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# Where files lie, what is shown and kept, and when a run gives up: nothing that changes a number.
+# Where files lie and servers listen, what is shown and kept, and when a run gives up: nothing that
+# changes a number.
 _MAY_CHANGE = {
     "run", "corpus", "data", "resume", "trackers", "sample_every", "keep_last", "keep_every",
     "collapse_window", "collapse_zero_std", "collapse_invalid", "collapse_openings",
+    "sampler_url", "verifier_url", "reward_url", "sleep",
 }  # fmt: skip
 _PACKAGES = ("numpy", "torch", "transformers", "tokenizers", "safetensors")
 

@@ -1,9 +1,10 @@
 """RLOO on the identification reward.
 
 What is deliberately absent: no KL term and no reference model (the paper's coefficient is 0), no
-clipped ratio (one update per rollout token: the ratio is 1), no division of advantages by their
-standard deviation, no critic, no learned baseline. What remains is REINFORCE with a leave-one-out
-baseline: A_i = r_i - mean of the other valid r of the same series.
+clipped ratio (one update per rollout token: the ratio is 1; importance.py weighs the tokens of
+captions from another engine or from earlier weights), no division of advantages by their standard
+deviation, no critic, no learned baseline. What remains is REINFORCE with a leave-one-out baseline:
+A_i = r_i - mean of the other valid r of the same series.
 
 One step, in the order of the code below: series -> charts -> captions -> rewards -> advantages ->
 updates -> record. Anything random is a function of (seed, step, series, rollout).
@@ -17,7 +18,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,19 +33,21 @@ from lineup_fast import counters
 from lineup_fast.cli import one_line
 from lineup_fast.prompts import PROMPT_VERSION
 from lineup_fast.reward_rows import join
-from trainer import checkpoint, collapse, validate
+from lineup_fast.verifiers.base import BackendError
+from trainer import checkpoint, collapse, importance, rewarding, validate
 from trainer.ahead import Ahead
 from trainer.asking import Asking
 from trainer.checkpoint import Counters
 from trainer.collapse import CollapseError
 from trainer.config import RlooConfig
-from trainer.console import Console, stop_requested
+from trainer.console import Console, stop_requested, stopped
+from trainer.importance import Importance
 from trainer.loading import load_captioner, load_reward, load_sampler, settings
 from trainer.metrics import Clock, mean, step_metrics
 from trainer.optim import Schedule, adamw, apply_update
 from trainer.policy import Captioner, Prompts
 from trainer.record import Best, RunFolder, check_folder
-from trainer.rollout import Rollout, Sampler, of_all_ranks
+from trainer.rollout import Part, Rollout, of_all_ranks
 from trainer.trackers import Trackers
 from trainer.validate import Reward, Series
 from trainer.world import ALONE, World
@@ -117,21 +122,28 @@ def update(
     config: RlooConfig,
     lr: float,
     world: World = ALONE,
+    weigh: Importance | None = None,
 ) -> float:
     """One optimizer step on some groups of a rollout; returns the gradient norm before clipping."""
-    accumulate(captioner, batch, config.normaliser, config.micro_groups, world)
+    accumulate(captioner, batch, config.normaliser, config.micro_groups, world, weigh)
     parameters = [p for p in captioner.model.parameters() if p.requires_grad]
     return apply_update(optimizer, parameters, lr, config.clip_norm)
 
 
 def accumulate(
-    captioner: Captioner, batch: Batch, normaliser: str, micro_groups: int, world: World = ALONE
+    captioner: Captioner,
+    batch: Batch,
+    normaliser: str,
+    micro_groups: int,
+    world: World = ALONE,
+    weigh: Importance | None = None,
 ) -> None:
     """Adds the gradient of the loss of all groups of the update.
 
     A caption with advantage 0 has no gradient and is not computed; it still counts in the
     denominator, which is that of all valid captions of the update, on whatever rank. All ranks
     run equally many passes; one that has run out of groups runs them on a caption of weight 0.
+    `weigh`: of off-policy tokens.
     """
     size, token_ids = batch.rollout.group_size, batch.rollout.token_ids
     captions = [row * size + g for row in batch.rows for g in range(size)]
@@ -150,11 +162,15 @@ def accumulate(
         micro = rows[n * micro_groups : (n + 1) * micro_groups]
         completions = [[token_ids[i] for i in live[row]] for row in micro]
         spread = [batch.advantage[i] for row in micro for i in live[row] for _ in token_ids[i]]
-        if not micro:
+        idle = not micro
+        if idle:
             micro, completions, spread = batch.rows[:1], [[token_ids[captions[0]][:1]]], [0.0]
         world.last_pass(captioner, n == passes - 1)
         logp, _ = captioner.token_logps(batch.rollout.prompts.select(micro), completions)
         advantage = torch.tensor(spread, dtype=logp.dtype, device=logp.device)
+        if weigh is not None and not idle:
+            drawn = [batch.rollout.token_logps[i] for row in micro for i in live[row]]
+            advantage = advantage * weigh.weights(logp, torch.cat(drawn))
         policy_loss(logp, advantage, denominator).backward()
 
 
@@ -215,10 +231,13 @@ def train(
     )
     history = world.same(folder.cut(counts.step if done else -1))
     best = Best(folder, history)
+    with world.whole(learner, captioner):
+        sampler = load_sampler(config, captioner, world)
     console = console or Console(config.run.name, n_steps, enabled=None if world.first else False)
 
     def prepare(step: int) -> tuple[list[str], Prompts]:
         step_series = world.deal(step_ids(ids, config.charts, config.seed, step), n_updates)
+        rewarding.prepare(reward, step_series, step)
         return step_series, validate.chart_prompts(captioner, corpus, step_series, config)
 
     with (
@@ -226,6 +245,7 @@ def train(
         stop_requested() as stop,
         ThreadPoolExecutor(1, "lineup-reward") as asker,
         Ahead(prepare, n_steps) as ahead,
+        closing(sampler),
         Trackers(
             config.trackers if world.first else (), folder.path, config.as_dict(), counts.step
         ) as trackers,
@@ -241,7 +261,6 @@ def train(
             folder.append(row)
             trackers.log(row)
             console.row(row)
-        sampler = load_sampler(config, captioner)
         pending: deque[Asking] = deque()  # sampled, waiting for their rewards
         sampled, stopping = counts.step, world.any(stop())
         while counts.step < n_steps and not stopping:
@@ -255,12 +274,17 @@ def train(
                 with clock("charts"):  # time spent waiting for them
                     prepared = ahead.take(sampled)
                 with clock("rollout"), world.whole(learner, captioner):
-                    pending.append(collect(sampled, prepared, sampler, reward, asker))
+                    parts = sampler.sample(prepared[1], prepared[0], sampled)
+                    if config.sleep:  # one engine at a time: no reward before the last caption
+                        parts = iter(list(parts))
+                        sampler.sleep()
+                    pending.append(ask(Asking(reward, *prepared, sampled), parts, asker))
 
             # captions -> rewards -> advantages
             console.note("asking the verifier")
             with clock("reward"):
                 captions, scores = pending.popleft().result()
+                rewarding.idle(reward)
             lengths = np.array([len(t) for t in captions.token_ids])
             advantage = advantages(scores.reward, scores.valid, config.group_size)
             if config.whiten:
@@ -269,14 +293,16 @@ def train(
 
             # advantages -> updates
             console.note("learning")
-            norms = []
+            norms, weigh = [], importance.of_step(config, sampler)
             with clock("update"):
                 for rows in np.array_split(np.arange(len(captions.ids)), n_updates):
                     lr = schedule.lr(counts.update)
                     batch = Batch(captions, rows.tolist(), advantage, scores.valid)
-                    norms.append(update(learner, optimizer, batch, config, lr, world))
+                    norms.append(update(learner, optimizer, batch, config, lr, world, weigh))
                     counts.update += 1
-                sampler.push(captioner)
+                if sampler.off_policy:
+                    with world.whole(learner, captioner):
+                        sampler.push(captioner)
 
             # record
             prompt_tokens = int(captions.prompts.mask.sum()) * config.group_size
@@ -284,6 +310,7 @@ def train(
             captions, scores = of_all_ranks(captions, world), join(world.gather(scores))
             row = {"step": counts.step} | step_metrics(captions, scores)
             row |= {"grad_norm": mean(np.array(norms)), "lr": lr, "num_tokens": counts.tokens}
+            row |= {} if weigh is None else weigh.metrics(world)
             row |= clock.seconds | {"step_time": time.perf_counter() - started}
             last = counts.step == n_steps
             if counts.step % config.eval_every == 0 or last:
@@ -316,7 +343,7 @@ def train(
                 folder.write("stopped.json", {"step": counts.step, "reason": collapsed})
                 raise CollapseError(f"ended at step {counts.step}: {collapsed}")
         if counts.step < n_steps:
-            console.say(f"stopped at step {counts.step}; go on with --resume")
+            console.say(stopped(counts.step, checkpoint.steps(folder.checkpoints)))
             return False
         console.note("scoring the second fixed set")
         final = validate.final(config, corpus, reward, test_ids, folder, best.step, world)
@@ -328,17 +355,9 @@ def train(
     return True
 
 
-def collect(
-    step: int,
-    prepared: tuple[list[str], Prompts],
-    sampler: Sampler,
-    reward: Reward,
-    asker: Executor,
-) -> Asking:
-    """Samples the captions of a step and asks for the rewards of each part that is finished."""
-    ids, prompts = prepared
-    asking = Asking(reward, ids, prompts, step)
-    for part in sampler.sample(prompts, ids, step):
+def ask(asking: Asking, parts: Iterator[Part], asker: Executor) -> Asking:
+    """Asks for the rewards of each part of a rollout that is finished."""
+    for part in parts:
         asking.ask(part, asker)
     return asking
 
@@ -367,6 +386,6 @@ def run(config: RlooConfig) -> int:
         finished = train(config, corpus, load_reward(config, corpus, world), world=world)
         world.leave()
         return 0 if finished else 130
-    except (ValueError, OSError, CollapseError) as error:
+    except (ValueError, OSError, BackendError, CollapseError) as error:
         print(f"python -m trainer rloo: {one_line(error)}", file=sys.stderr)
         return 3 if isinstance(error, CollapseError) else 2

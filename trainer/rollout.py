@@ -129,6 +129,12 @@ class Sampler(Protocol):
     def push(self, captioner: Captioner) -> None:
         """Takes over the weights after an update."""
 
+    def sleep(self) -> None:
+        """Gives device memory back until captions are asked for again."""
+
+    def close(self) -> None:
+        """Lets go of connections."""
+
 
 def uniforms(
     seed: int, step: int, ids: Sequence[str], group_size: int, length: int
@@ -182,6 +188,12 @@ class TransformersSampler:
 
     def push(self, captioner: Captioner) -> None:
         """Nothing to do: it samples from the weights that learn."""
+
+    def sleep(self) -> None:
+        """Nothing to do: it has no memory of its own."""
+
+    def close(self) -> None:
+        """Nothing to do."""
 
 
 def greedy(captioner: Captioner, prompts: Prompts, *, max_new_tokens: int) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lineup_fast import charts, counters
 from lineup_fast.reward_rows import join
-from trainer import checkpoint, rollout
+from trainer import checkpoint, rewarding, rollout
 from trainer.loading import load_captioner
 from trainer.metrics import mean
 from trainer.world import ALONE, World
@@ -110,6 +110,7 @@ def score(
 ) -> Scores:
     """Scores captions on the fixed sets of their items, this rank's share; returns everybody's."""
     batch = reward.score(captions, ids) if len(ids) else None
+    rewarding.idle(reward)
     shares = world.gather((list(captions), list(ids), batch))
     captions = [text for share in shares for text in share[0]]
     ids = [id_ for share in shares for id_ in share[1]]

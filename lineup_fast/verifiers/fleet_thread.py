@@ -11,6 +11,7 @@ from lineup_fast.verifiers.fleet import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
+    from concurrent.futures import Future
 
     from lineup_fast.verifiers.replicas import Replica
 
@@ -31,15 +32,19 @@ class FleetThread:
 
     def run(self, work: Callable[[Fleet], Coroutine[Any, Any, T]]) -> T:
         """The result of ``work``; where the caller is interrupted, it is cancelled."""
-        with self._lock:
-            if self._pid != os.getpid():
-                self._start()
-            future = asyncio.run_coroutine_threadsafe(work(self._fleet), self._loop)
+        future = self.submit(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def submit(self, work: Callable[[Fleet], Coroutine[Any, Any, T]]) -> Future[T]:
+        """The result of ``work`` to come."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._start()
+            return asyncio.run_coroutine_threadsafe(work(self._fleet), self._loop)
 
     def close(self) -> None:
         """Close connections and end the thread; calls under way are cancelled."""

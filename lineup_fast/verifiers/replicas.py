@@ -37,6 +37,10 @@ class Replica(Protocol):
         """Replies to the prompts that end at ``nodes``."""
         ...
 
+    async def rows(self, **request: Any) -> Any:
+        """The engine's own answer to a request of other fields."""
+        ...
+
     async def info(self, what: str) -> dict[str, Any]:
         """``model_info`` or ``server_info``."""
         ...
@@ -76,6 +80,10 @@ class HttpReplica:
         """See :class:`Replica`."""
         body = generate_body([writer.json(node) for node in nodes], options)
         return read_replies(await self._call("POST", "generate", body), len(nodes), options)
+
+    async def rows(self, **request: Any) -> Any:
+        """See :class:`Replica`."""
+        return await self._call("POST", "generate", json.dumps(request).encode())
 
     async def info(self, what: str) -> dict[str, Any]:
         """See :class:`Replica`."""
@@ -206,6 +214,10 @@ class EngineReplica:
 
     async def _in_thread(self, method: str, **options: Any) -> Any:
         return await asyncio.wrap_future(self._thread.submit(self._use, method, **options))
+
+    async def rows(self, **request: Any) -> Any:
+        """See :class:`Replica`."""
+        return await self._in_thread("generate", **request)
 
     async def info(self, what: str) -> dict[str, Any]:
         """See :class:`Replica`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -26,9 +25,8 @@ from lineup_fast.verifiers.base import (
     prompt_lengths,
     tree_scores,
 )
-from lineup_fast.verifiers.fleet_thread import FleetThread
 from lineup_fast.verifiers.prefix_plan import Forest, build_forest
-from lineup_fast.verifiers.replicas import EngineReplica, HttpReplica, Replica
+from lineup_fast.verifiers.sglang_model import SGLangModel
 from lineup_fast.verifiers.sglang_wire import (
     PromptWriter,
     RefusedError,
@@ -41,8 +39,7 @@ from lineup_fast.verifiers.wave_runner import run_waves
 from lineup_fast.verifiers.waves import MIN_SAVING, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
-    from typing import Self
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -70,7 +67,7 @@ class Canary:
     greedy: list[int]
 
 
-class SGLangVerifier:
+class SGLangVerifier(SGLangModel):
     """Label log-probabilities from SGLang, every shared prefix computed once by its cache.
 
     urls: where servers of one model answer, one or several; or engine: an ``sglang.Engine``.
@@ -96,15 +93,15 @@ class SGLangVerifier:
         api_key: str | None = None,
         min_saving: int = MIN_SAVING,
     ) -> None:
-        if not deadline_s > 0:
-            raise ValueError(f"deadline_s: expected more than 0, got {deadline_s}")
-        if retries < 0:
-            raise ValueError(f"retries: expected at least 0, got {retries}")
-        self.deadline_s = deadline_s
-        self.asleep = False
         self._min_saving = min_saving
-        replicas = _replicas(urls, engine, connections, api_key)
-        self._fleet = FleetThread(replicas, retries=retries)
+        super().__init__(
+            urls,
+            engine=engine,
+            deadline_s=deadline_s,
+            retries=retries,
+            connections=connections,
+            api_key=api_key,
+        )
         try:
             limits = self._read_infos()
             self.name = str(self._model.get("served_model_name") or self._model["model_path"])
@@ -194,18 +191,10 @@ class SGLangVerifier:
             )
         ]
 
-    def sleep(self) -> None:
-        """Give the engine's memory back, once calls under way have ended, until :meth:`wake`.
-
-        A server needs --enable-memory-saver for it, and --enable-weights-cpu-backup to get its
-        weights back. Raises: BackendError when it refuses.
-        """
-        self._command("release_memory_occupation")
-        self.asleep = True
-
-    def wake(self) -> None:
+    def wake(self, *tags: str) -> None:
         """Take the memory again. Raises: BackendError when the weights did not come back."""
-        self._command("resume_memory_occupation")
+        super().wake(*tags)
+        self.asleep = True
         self._read_canary(self._canary)
         self.asleep = False
 
@@ -220,16 +209,6 @@ class SGLangVerifier:
         self._read_infos()
         self._model["weight_version"] = version  # an engine of this process does not keep it
         self._canary = self._read_canary()
-
-    def close(self) -> None:
-        """Close connections and the thread that waits for them."""
-        self._fleet.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _ask(self, forest: Forest, options: dict[str, Any]) -> dict[int, Reply | str]:
         """Of every question's node, the reply, or in words why there is none."""
@@ -252,44 +231,6 @@ class SGLangVerifier:
             100.0 * (1.0 - sum(map(len, forest.ids)) / max(1, asked)),
         )
         return found
-
-    def _read_infos(self) -> int | None:
-        """Ask every replica about itself; returns the longest prompt that all of them read."""
-
-        async def ask(fleet: Fleet) -> int | None:
-            limits = []
-            for replica in reversed(fleet.replicas):
-                model, server = [
-                    await self._answered(fleet.retried(lambda: replica.info(what)))  # noqa: B023
-                    for what in ("model_info", "server_info")
-                ]
-                self._model: dict[str, Any] = model
-                replica.pool_tokens = server.get("max_total_num_tokens")
-                longest = server.get("max_req_input_len")  # refused from this length on
-                limits += [] if longest is None else [int(longest) - 1]
-            return min(limits, default=None)
-
-        return self._fleet.run(ask)
-
-    def _command(self, name: str, **options: Any) -> None:
-        """Tell every replica, while nothing is asked."""
-
-        async def tell(fleet: Fleet) -> None:
-            async with fleet.alone():
-                for replica in fleet.replicas:
-                    await self._answered(replica.command(name, **options))
-
-        self._fleet.run(tell)
-
-    async def _answered(self, work: Awaitable[T]) -> T:
-        """What the engine answers within the deadline; failures as BackendError."""
-        try:
-            async with asyncio.timeout(self.deadline_s):
-                return await work
-        except TimeoutError:
-            raise BackendError(f"no answer within {self.deadline_s:g} s") from None
-        except (RefusedError, UnavailableError) as error:
-            raise BackendError(str(error)) from error
 
     async def _ask_vocabulary(self, fleet: Fleet) -> int:
         """Size of the vocabulary, which SGLang tells when asked about an id outside of it."""
@@ -335,19 +276,6 @@ class SGLangVerifier:
                     f"urls: expected servers of one model, got log-probabilities {gap:.2g} apart"
                 )
         return canaries[0]
-
-
-def _replicas(
-    urls: str | Sequence[str] | None, engine: Any, connections: int, api_key: str | None
-) -> list[Replica]:
-    if (urls is None) == (engine is None):
-        raise ValueError("urls: expected addresses or an engine, one of them")
-    if engine is not None:
-        return [EngineReplica(engine)]
-    addresses = [urls] if isinstance(urls, str) else list(urls or ())
-    if not addresses or not all(url.startswith(("http://", "https://")) for url in addresses):
-        raise ValueError(f"urls: expected addresses like http://127.0.0.1:30000, got {addresses}")
-    return [HttpReplica(url, api_key=api_key, connections=connections) for url in addresses]
 
 
 def _writer(prompts: list[Ints]) -> PromptWriter:

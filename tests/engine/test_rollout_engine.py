@@ -1,0 +1,134 @@
+"""Captions of a random Qwen2.5-VL from a real SGLang server on this CPU.
+
+Sleeping is not tested here: SGLang gives memory back through the driver of a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lineup_fast import charts
+from lineup_fast.verifiers.engine_process import EngineProcess
+from tests.engine.conftest import ARGUMENTS, SHIM, engine_python
+from tests.random_vlm import byte_tokenizer, random_model
+from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
+from trainer.console import Console
+from trainer.engine_rollout import SGLangSampler
+from trainer.importance import Importance
+from trainer.policy import Captioner, Prompts
+from trainer.rloo import train
+from trainer.rollout import Rollout, gather
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+IDS = ["a", "b", "c"]
+PROCESSOR = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "processor_class": "Qwen2_5_VLProcessor",
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+    "min_pixels": 56 * 56,
+    "max_pixels": 1280 * 28 * 28,
+    "image_mean": charts.MEAN,
+    "image_std": charts.STD,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random captioner as a hub would hold it."""
+    folder = tmp_path_factory.mktemp("captioner")
+    random_model().save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[EngineProcess]:
+    arguments = [*ARGUMENTS, "--mm-attention-backend", "sdpa"]
+    at = arguments.index("--context-length")
+    arguments[at + 1] = "512"
+    with EngineProcess(
+        folder, python=engine_python(), arguments=arguments, environment=SHIM
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def captioner(folder: Path) -> Captioner:
+    return Captioner.load(folder, caption_prompt="Describe.")
+
+
+@pytest.fixture
+def prompts(captioner: Captioner) -> Prompts:
+    rng = np.random.default_rng(0)
+    series = [np.clip(50 + np.cumsum(rng.integers(-9, 10, 24)), 0, 100.0) for _ in IDS]
+    return captioner.prompts(charts.render(series, charts.STYLES["tiny"]))
+
+
+def drawn(sampler: SGLangSampler, prompts: Prompts) -> Rollout:
+    parts = sorted(sampler.sample(prompts, IDS, 1), key=lambda part: part.rows)
+    return gather(IDS, prompts, parts)
+
+
+def gap(captioner: Captioner, rollout: Rollout) -> dict[str, float]:
+    weigh = Importance(2.0)
+    for row in range(len(IDS)):
+        group = slice(4 * row, 4 * row + 4)
+        one = rollout.prompts.select([row])
+        logps, _ = captioner.token_logps(one, [rollout.token_ids[group]])
+        weigh.weights(logps, torch.cat(rollout.token_logps[group]))
+    return weigh.metrics()
+
+
+def test_captions_have_our_log_probabilities_before_and_after_an_update(
+    server: EngineProcess, captioner: Captioner, prompts: Prompts, tmp_path: Path
+) -> None:
+    with SGLangSampler(captioner, server.url, folder=tmp_path, group_size=4, max_new_tokens=40,
+                       seed=0) as sampler:  # fmt: skip
+        first = drawn(sampler, prompts)
+        assert len(set(first.texts)) == 12
+        assert not torch.isin(torch.cat(first.token_ids), captioner.banned).any()
+        ends = [int(ids[-1]) in captioner.eos_ids for ids in first.token_ids]
+        assert ends == first.finished
+        assert True in ends
+        assert all(
+            len(ids) == 40 for ids, end in zip(first.token_ids, ends, strict=True) if not end
+        )
+        found = [gap(captioner, first)]
+        for part in ("language_model", "visual"):  # the same charts: SGLang keeps encoded images
+            with torch.no_grad():
+                for name, parameter in captioner.model.named_parameters():
+                    if part in name:
+                        parameter += 0.02 * parameter.abs().mean() * torch.randn_like(parameter)
+            assert gap(captioner, drawn(sampler, prompts))["mismatch/logp_gap_mean"] > 1e-3
+            sampler.push(captioner)
+            found.append(gap(captioner, drawn(sampler, prompts)))
+    print(json.dumps(found))
+    for metrics in found:
+        assert metrics["mismatch/logp_gap_mean"] < 1e-5
+        assert metrics["mismatch/ratio_max"] < 1.0 + 1e-4
+        assert metrics["mismatch/capped_frac"] == 0.0
+
+
+def test_a_run_learns_from_its_captions(
+    server: EngineProcess, folder: Path, tmp_path: Path
+) -> None:
+    config = settings(
+        folder, tmp_path / "run", steps=8, charts=8, group_size=8, captions_per_update=64, lr=1e-2,
+        eval_every=8, checkpoint_every=8, sampler="sglang", sampler_url=(server.url,),
+    )  # fmt: skip
+    train(config, FewSeries(), ScriptedReward(vowels), console=Console("", 8, enabled=False))
+    lines = (config.run / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines][1:]
+    print([row["reward"] for row in rows])
+    assert rows[-1]["reward"] > rows[0]["reward"] + 0.3
+    assert max(row["mismatch/logp_gap_mean"] for row in rows) < 1e-5

@@ -1,0 +1,98 @@
+"""Rewards as the trainer asks for them: from reward servers, and from a verifier that sleeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lineup_fast.client import RewardClient
+
+if TYPE_CHECKING:
+    from lineup_fast.rewards import RewardBatch
+    from trainer.validate import Reward
+
+
+class Engine(Protocol):
+    """Holds device memory that it can give back; `lineup_fast.verifiers.sglang` has one."""
+
+    asleep: bool
+
+    def sleep(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class ServedReward:
+    """Rewards of servers that score alike, each call to the least busy one.
+
+    corpus: fingerprint, recipe: name, of what the servers must score by.
+
+    Raises:
+        BackendError: a server does not answer.
+    """
+
+    def __init__(self, urls: Sequence[str], *, corpus: str, recipe: str) -> None:
+        self._expected = {"corpus": corpus, "recipe": recipe}
+        self._client = RewardClient(list(urls))
+        try:
+            self._client.health()
+        except BaseException:
+            self._client.close()
+            raise
+
+    def score(
+        self, captions: Sequence[str], ids: Sequence[str], *, index: int | None = None
+    ) -> RewardBatch:
+        """See `Reward`.
+
+        Raises:
+            ValueError: the servers score by another corpus or recipe.
+        """
+        batch = self._client.score(captions, ids, index=index, fixed=index is None)
+        if batch.recipe:  # a call that failed names none
+            found = {"corpus": batch.fingerprints.get("corpus"), "recipe": batch.recipe}
+            if found != self._expected:
+                raise ValueError(f"reward_url: expected servers of {self._expected}, got {found}")
+        return batch
+
+
+class SleepingReward:
+    """A reward whose verifier is woken when it is asked and sleeps when it is idle."""
+
+    def __init__(self, reward: Any, engine: Engine) -> None:
+        self._reward, self._engine = reward, engine
+        self._lock = threading.Lock()  # nothing is asked while it goes to sleep
+        self.sleep()
+
+    def score(
+        self, captions: Sequence[str], ids: Sequence[str], *, index: int | None = None
+    ) -> RewardBatch:
+        """See `Reward`."""
+        with self._lock:
+            if self._engine.asleep:
+                self._engine.wake()
+            batch: RewardBatch = self._reward.score(captions, ids, index=index)
+            return batch
+
+    def prepare(self, ids: Sequence[str], index: int) -> None:
+        """See :func:`prepare`."""
+        prepare(self._reward, ids, index)
+
+    def sleep(self) -> None:
+        """Gives the verifier's memory back until it is asked again."""
+        with self._lock:
+            if not self._engine.asleep:
+                self._engine.sleep()
+
+
+def prepare(reward: Reward, ids: Sequence[str], index: int) -> None:
+    """Lets a reward that can get ready for the questions about the items at a draw."""
+    if hasattr(reward, "prepare"):
+        reward.prepare(ids, index)
+
+
+def idle(reward: Reward) -> None:
+    """Tells a reward that sleeps that nothing is asked for a while."""
+    if hasattr(reward, "sleep"):
+        reward.sleep()
