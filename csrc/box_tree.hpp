@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "isa.hpp"
 #include "parallel.hpp"
 #include "values.hpp"
 
@@ -77,6 +78,6 @@ inline double leaf_centre(double low, double high) {
 }
 
 BoxTree build_tree(const Rows& points, std::span<const std::int32_t> group, const PointTags& tags,
-                   int threads, const Poll& poll);
+                   int threads, const Poll& poll, Isa isa);
 
 }  // namespace lineup

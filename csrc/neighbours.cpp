@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kRows = 64;  // of one chunk of work
 constexpr std::size_t kMark = 64;
 constexpr std::uint32_t kNowhere = std::numeric_limits<std::uint32_t>::max();
+constexpr std::size_t kBusy =
+    1 << 10;  // candidates with exact distances between two looks at the clock
 
 std::uint64_t distance(std::int64_t from, std::int64_t to) {
     // In unsigned arithmetic, since the difference of two int64 may not fit one.
@@ -33,7 +35,8 @@ class NeighbourIndex::Asker {
     bool by_grams() const { return index_.grams_ && index_.grams_->count(); }
 
     void load(std::size_t member) {
-        values_ = index_.members_.series.row(member);
+        member_ = member;
+        values_ = {};
         if (probe_) probe_->load(member);
     }
 
@@ -45,8 +48,11 @@ class NeighbourIndex::Asker {
     bool admits(std::int32_t id) const {
         const auto other = static_cast<std::size_t>(id);
         if (probe_) return !probe_->shares(other);  // equal rows share all they have
-        const std::span<const double> row = index_.members_.series.row(other);
-        return !std::equal(values_.begin(), values_.end(), row.begin());
+        const Rows& series = index_.members_.series;
+        const std::span<const double> row = series.row(other);
+        // Looked up only now: most members never meet one that may be their equal.
+        const std::span<const double> own = values_.empty() ? series.row(member_) : values_;
+        return !std::equal(own.begin(), own.end(), row.begin());
     }
 
     // A query whose place is still to be limited.
@@ -54,12 +60,13 @@ class NeighbourIndex::Asker {
         const auto ask = [](void* self, std::int32_t id) {
             return static_cast<const Asker*>(self)->admits(id);
         };
-        return {point, kNowhere, 0, print, ask, this, by_grams()};
+        return {point, kNoSlot, kNowhere, 0, print, ask, this, by_grams()};
     }
 
   private:
     const NeighbourIndex& index_;
-    std::span<const double> values_;
+    std::size_t member_ = 0;
+    std::span<const double> values_;  // of a series from outside
     std::optional<GramProbe> probe_;
 };
 
@@ -83,7 +90,7 @@ NeighbourIndex::NeighbourIndex(const PlacedSeries& members, const Overlap& overl
     } else {
         places = place_windows();
     }
-    tree_ = build_tree(members.z, members.group, {places, prints}, threads, poll);
+    tree_ = build_tree(members.z, members.group, {places, prints}, threads, poll, isa);
 }
 
 std::size_t NeighbourIndex::bytes() const {
@@ -175,7 +182,9 @@ void NeighbourIndex::search(std::size_t k, std::span<std::int32_t> out, int thre
         const auto search_leaves = [&](std::size_t begin, std::size_t end, Pulse& pulse) {
             Asker asker(*this);
             TreeSearch tree_search(tree_, members_.z, kept, isa);
+            std::size_t busy = 0;
             for (std::size_t leaf = begin; leaf < end; ++leaf) {
+                pulse();
                 tree_search.enter(part, leaf);
                 const std::size_t first = (part.first_leaf + leaf) * kLeaf;
                 for (std::size_t slot = first; slot < first + kLeaf; ++slot) {
@@ -186,8 +195,11 @@ void NeighbourIndex::search(std::size_t k, std::span<std::int32_t> out, int thre
                     TreeQuery query = asker.query(members_.z.row(id).data(), print);
                     query.low = tree_.place[slot] - reach_;
                     query.span = 2 * reach_;
-                    tree_search.find(query, out.data() + id * k);
+                    query.slot = static_cast<std::uint32_t>(slot);
+                    busy += tree_search.find(query, out.data() + id * k);
+                    if (busy < kBusy) continue;
                     pulse();
+                    busy = 0;
                 }
             }
         };

@@ -10,6 +10,7 @@
 
 #include "check.hpp"
 #include "row_prints.hpp"
+#include "tree_split.hpp"
 
 namespace {
 
@@ -139,8 +140,8 @@ Pools brute(const Case& given, std::size_t i, std::size_t k, std::size_t reach) 
     return out;
 }
 
-void agrees_with_all_pairs(std::size_t n, std::size_t dims, std::size_t levels, double scale) {
-    const Case given(n, dims, levels, scale);
+void agrees_with_all_pairs(const Case& given) {
+    const std::size_t n = given.members.z.n;
     const lineup::NeighbourIndex index(given.members, {2, 4, OverlapRule::window}, 2);
     for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512}) {
         if (isa > lineup::best_isa()) continue;
@@ -152,6 +153,51 @@ void agrees_with_all_pairs(std::size_t n, std::size_t dims, std::size_t levels, 
             for (std::size_t i = 0; i < n; i += n / 40 + 1) {
                 const auto from = inside.begin() + static_cast<std::ptrdiff_t>(i * k);
                 CHECK(Pools(from, from + static_cast<std::ptrdiff_t>(k)) == brute(given, i, k, 2));
+            }
+        }
+    }
+}
+
+void agrees_with_all_pairs(std::size_t n, std::size_t dims, std::size_t levels, double scale) {
+    agrees_with_all_pairs(Case(n, dims, levels, scale));
+}
+
+// Clusters so tight and so far apart that float32 cannot tell their points unless it measures from
+// within them; in each, the distances of many pairs differ by less than float32 can say.
+void tight_clusters() {
+    Case given(3000, 4, 5000, 1e-9);
+    for (std::size_t i = 0; i < given.z.size(); ++i) {
+        given.z[i] += static_cast<double>(i / 4 % 3) * 1e3 + 1.0;
+    }
+    agrees_with_all_pairs(given);
+}
+
+void splits_at_the_rank() {
+    for (const std::size_t levels : {1U, 3U, 40U, 1000000U}) {
+        for (const std::size_t n : {33U, 65U, 700U, 5001U}) {
+            const Case given(n, 3, levels, -1.0);
+            std::vector<std::uint32_t> first;
+            for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512}) {
+                if (isa > lineup::best_isa()) continue;
+                lineup::PointColumns columns{given.members.z, n, std::vector<std::uint32_t>(n), {}};
+                std::iota(columns.id.begin(), columns.id.end(), 0U);
+                columns.x.resize(3 * n);
+                lineup::SplitRoom room;
+                lineup::measure(columns, 0, n);
+                const std::size_t left = n / 2 + 3;
+                lineup::split(columns, 0, n, left, room, isa);
+                if (first.empty()) first = columns.id;
+                CHECK(columns.id == first);
+                bool halved = false;  // along some side
+                for (std::size_t d = 0; d < 3; ++d) {
+                    const auto begin = columns.x.begin() + static_cast<std::ptrdiff_t>(d * n);
+                    const auto middle = begin + static_cast<std::ptrdiff_t>(left);
+                    const auto end = begin + static_cast<std::ptrdiff_t>(n);
+                    halved |= *std::max_element(begin, middle) <= *std::min_element(middle, end);
+                }
+                CHECK(halved);
+                std::sort(columns.id.begin(), columns.id.end());
+                for (std::size_t i = 0; i < n; ++i) CHECK(columns.id[i] == i);
             }
         }
     }
@@ -177,6 +223,8 @@ int main() {
     agrees_with_all_pairs(3000, 4, 1000000, 1e-9);
     agrees_with_all_pairs(3000, 4, 1, 1.0);  // all points equal
     agrees_with_all_pairs(700, 4, 5, 2e149);
+    tight_clusters();
+    splits_at_the_rank();
     stops_when_asked();
     return check_result();
 }
