@@ -8,8 +8,9 @@ import json
 import logging
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from lineup_fast.verifiers.base import (
     TreeScores,
     admit,
     check_ids,
-    prompt_lengths,
+    tree_replies,
     tree_scores,
 )
 from lineup_fast.verifiers.fleet_thread import FleetThread
@@ -41,7 +42,7 @@ from lineup_fast.verifiers.wave_runner import run_waves
 from lineup_fast.verifiers.waves import MIN_SAVING, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Self
 
     import numpy.typing as npt
@@ -82,6 +83,8 @@ class SGLangVerifier:
     Raises: BackendError when no server answers, ValueError when they serve different models.
     """
 
+    _server: ClassVar[type[HttpReplica]] = HttpReplica
+
     def __init__(
         self,
         urls: str | Sequence[str] | None = None,
@@ -103,7 +106,8 @@ class SGLangVerifier:
         self.deadline_s = deadline_s
         self.asleep = False
         self._min_saving = min_saving
-        replicas = _replicas(urls, engine, connections, api_key)
+        made = partial(self._server, api_key=api_key, connections=connections)
+        replicas = _replicas(urls, engine, made)
         self._fleet = FleetThread(replicas, retries=retries)
         try:
             limits = self._read_infos()
@@ -146,7 +150,7 @@ class SGLangVerifier:
         del groups
         wanted = np.unique(labels.ids[labels.ids >= 0])
         check_ids("labels", wanted, self.n_vocabulary)
-        kept, reasons = admit(trees, self.n_vocabulary, self.max_prompt_tokens)
+        kept, reasons = admit(trees, self.max_prompt_tokens, n_vocabulary=self.n_vocabulary)
         forest = build_forest(kept)
         found = self._ask(forest, label_options(wanted.tolist()))
         logprobs = np.full((len(forest.ids) + 1, len(wanted)), np.nan)  # the last one stands for -1
@@ -171,9 +175,12 @@ class SGLangVerifier:
     ) -> list[TreeReplies]:
         """Greedy replies to every question, special tokens removed."""
         del groups
-        limit = self.max_prompt_tokens
-        limit = None if limit is None else limit - max_new_tokens
-        kept, reasons = admit(trees, self.n_vocabulary, limit)
+        kept, reasons = admit(
+            trees,
+            self.max_prompt_tokens,
+            n_vocabulary=self.n_vocabulary,
+            new_tokens=max_new_tokens,
+        )
         forest = build_forest(kept)
         found = self._ask(forest, reply_options(max_new_tokens))
         texts: dict[int, str] = {
@@ -183,11 +190,11 @@ class SGLangVerifier:
         }
         computed = _computed(forest, found, len(kept))
         return [
-            TreeReplies(
+            tree_replies(
+                tree,
                 [[texts.get(node) for node in row] for row in nodes.tolist()],
                 _reasons(nodes, found, why),
                 tokens,
-                int(prompt_lengths(tree).sum()),
             )
             for tree, nodes, why, tokens in zip(
                 kept, forest.questions, reasons, computed, strict=True
@@ -292,12 +299,12 @@ class SGLangVerifier:
             raise BackendError(str(error)) from error
 
     async def _ask_vocabulary(self, fleet: Fleet) -> int:
-        """Size of the vocabulary, which SGLang tells when asked about an id outside of it."""
+        """Size of the vocabulary, which engines tell when asked about an id outside of it."""
         writer = _writer([np.zeros(1, dtype=np.int32)])
         try:
             await fleet.replicas[0].generate(writer, [0], label_options([NO_TOKEN]))
         except RefusedError as error:
-            told = re.search(r"\[0, (\d+)\)", str(error))
+            told = re.search(r"(?:\[0, |Vocabulary size: )(\d+)", str(error))
             if told:
                 return int(told[1])
         except UnavailableError as error:
@@ -338,8 +345,8 @@ class SGLangVerifier:
 
 
 def _replicas(
-    urls: str | Sequence[str] | None, engine: Any, connections: int, api_key: str | None
-) -> list[Replica]:
+    urls: str | Sequence[str] | None, engine: Any, server: Callable[[str], HttpReplica]
+) -> Sequence[Replica]:
     if (urls is None) == (engine is None):
         raise ValueError("urls: expected addresses or an engine, one of them")
     if engine is not None:
@@ -347,7 +354,7 @@ def _replicas(
     addresses = [urls] if isinstance(urls, str) else list(urls or ())
     if not addresses or not all(url.startswith(("http://", "https://")) for url in addresses):
         raise ValueError(f"urls: expected addresses like http://127.0.0.1:30000, got {addresses}")
-    return [HttpReplica(url, api_key=api_key, connections=connections) for url in addresses]
+    return [server(url) for url in addresses]
 
 
 def _writer(prompts: list[Ints]) -> PromptWriter:
