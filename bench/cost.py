@@ -1,6 +1,6 @@
 """What each piece costs as its size grows, ours beside the peers: measured, then drawn.
 
-python -m bench.cost               measure into bench/results/cost.json, draw docs/cost.svg
+python -m bench.cost               measure into bench/results/cost-plot.json, draw docs/cost.svg
 python -m bench.cost --draw        draw again what was measured last
 
 CPU time of one thread, contenders in turns, medians. Equality is asserted before anything is timed.
@@ -8,25 +8,21 @@ CPU time of one thread, contenders in turns, medians. Equality is asserted befor
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import itertools
-import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench import machine, peers
-from bench.record import RESULTS, seconds_of
+from bench import peers
+from bench.cost_plot import draw
+from bench.figures import Panels, measure_or_draw
+from bench.record import seconds_of
 from lineup_fast import SlidingWindows, charts, kernels
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, user_text
 
-MEASURED = RESULTS.with_name("cost.json")
-DRAWN = Path(__file__).parents[1] / "docs" / "cost.svg"
 OURS = "lineup_fast"
 Call = Callable[[], Any]
 Costs = dict[str, float]  # seconds per item, by contender
@@ -160,9 +156,8 @@ PANELS: tuple[tuple[str, str, Iterable[int], Callable[[int], Costs]], ...] = (
 )
 
 
-def measure() -> dict[str, Any]:
-    """The machine and, per panel, seconds per item of each contender at each size."""
-    began, load = datetime.datetime.now(datetime.UTC), machine.load()
+def measure() -> Panels:
+    """Per panel, seconds per item of each contender at each size."""
     panels = []
     for title, item, sizes, cost in PANELS:
         found = {}
@@ -173,20 +168,8 @@ def measure() -> dict[str, Any]:
         names = next(iter(found.values()))
         curves = {name: [[size, cost[name]] for size, cost in found.items()] for name in names}
         panels.append({"x": title, "item": item, "curves": curves})
-    return {"machine": machine.describe(began, load), "panels": panels}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.cost", description=__doc__)
-    parser.add_argument("--draw", action="store_true", help="draw what was measured last")
-    if not parser.parse_args().draw:
-        MEASURED.parent.mkdir(exist_ok=True)
-        MEASURED.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
-    from bench.cost_plot import draw
-
-    draw(json.loads(MEASURED.read_text(encoding="utf-8")), DRAWN)
-    print(DRAWN)
+    return panels
 
 
 if __name__ == "__main__":
-    main()
+    measure_or_draw("cost", __doc__, measure, draw)

@@ -1,6 +1,6 @@
-"""The ratios that the README shows, out of the record of one run of make bench.
+"""The ratios that the README shows, out of the records of runs of make bench and bench-verifier.
 
-python -m bench.readme     keep bench/results/latest.json as docs/measured.json, write the table
+python -m bench.readme     keep what lies in bench/results under docs, write the README's tables
 """
 
 from __future__ import annotations
@@ -13,16 +13,22 @@ from typing import Any
 from bench.record import RESULTS, figure
 
 ROOT = Path(__file__).parents[1]
-README, KEPT = ROOT / "README.md", ROOT / "docs" / "measured.json"
-BEGIN, END = "<!-- from docs/measured.json -->", "<!-- end -->"
+README = ROOT / "README.md"
+# Where a run leaves its record → where it is kept. The README names the latter.
+KEPT = {
+    RESULTS.with_name("latest.json"): ROOT / "docs" / "measured.json",
+    RESULTS.with_name("verifier.json"): ROOT / "docs" / "verifier.json",
+}
+END = "<!-- end -->"
 
 
 def table(measured: dict[str, Any]) -> str:
-    """The rows that have a goal, and where they were measured, as Markdown."""
+    """The rows that have a bound, and where they were measured, as Markdown."""
     lines = ["| piece | size | peer | times faster | must | goal |", "|---|---|---|---|---|---|"]
     for row in measured["rows"]:
         if row["must"] is not None:
-            got, bounds = figure(row["ratio"]), f"{row['must']:,g} | {row['goal']:,g}"
+            got, goal = figure(row["ratio"]), "" if row["goal"] is None else f"{row['goal']:,g}"
+            bounds = f"{row['must']:,g} | {goal}"
             lines.append(f"| {row['piece']} | {row['size']} | {row['peer']} | {got} | {bounds} |")
     at = measured["machine"]
     where = (
@@ -34,19 +40,24 @@ def table(measured: dict[str, Any]) -> str:
     return "\n".join([*lines, "", where])
 
 
-def written(readme: str, measured: dict[str, Any]) -> str:
-    """The README with the table between its marks."""
-    found = re.compile(f"(?<={BEGIN}\n).*?(?={END})", re.DOTALL)
-    text, n = found.subn(lambda _: f"\n{table(measured)}\n\n", readme)
+def written(readme: str, kept: Path) -> str:
+    """The README with the table of a kept record between its marks."""
+    begin = f"<!-- from docs/{kept.name} -->"
+    made = table(json.loads(kept.read_text(encoding="utf-8")))
+    found = re.compile(f"(?<={begin}\n).*?(?={END})", re.DOTALL)
+    text, n = found.subn(lambda _: f"\n{made}\n\n", readme)
     if n != 1:
-        raise ValueError(f"README.md: expected one place between {BEGIN} and {END}, got {n}")
+        raise ValueError(f"README.md: expected one place between {begin} and {END}, got {n}")
     return text
 
 
 def main() -> None:
-    KEPT.write_text(RESULTS.read_text(encoding="utf-8"), encoding="utf-8")
-    measured = json.loads(KEPT.read_text(encoding="utf-8"))
-    README.write_text(written(README.read_text(encoding="utf-8"), measured), encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
+    for results, kept in KEPT.items():
+        if results.exists():
+            kept.write_text(results.read_text(encoding="utf-8"), encoding="utf-8")
+        text = written(text, kept)
+    README.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

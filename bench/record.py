@@ -100,18 +100,23 @@ def race(
     *,
     items: tuple[int, int] = (1, 1),
     rounds: int = 7,
+    warmup: bool = True,
 ) -> Ratio | None:
     """The same, ours timed by pytest-benchmark's fixture, the peer before each of its rounds.
 
-    Under --benchmark-disable both run once, and there is no ratio.
+    warmup: False where both have run before. Under --benchmark-disable both run once, and there is
+    no ratio.
     """
     theirs: list[float] = []
     benchmark.pedantic(
-        ours, setup=lambda: theirs.append(seconds_of(peer)), rounds=rounds, warmup_rounds=1
+        ours,
+        setup=lambda: theirs.append(seconds_of(peer)),
+        rounds=rounds,
+        warmup_rounds=int(warmup),
     )
     if benchmark.disabled:
         return None
-    return _ratio(benchmark.stats.stats.data, theirs[1:], items)
+    return _ratio(benchmark.stats.stats.data, theirs[int(warmup) :], items)
 
 
 def row(

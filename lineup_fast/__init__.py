@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lineup_fast.verifiers.scripted import ScriptedVerifier as ScriptedVerifier
     from lineup_fast.verifiers.sglang import SGLangVerifier as SGLangVerifier
     from lineup_fast.verifiers.transformers import TransformersVerifier as TransformersVerifier
+    from lineup_fast.verifiers.vllm import VLLMVerifier as VLLMVerifier
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ _HOME = {
     "ScriptedVerifier": "verifiers.scripted",
     "SlidingWindows": "sliding",
     "TransformersVerifier": "verifiers.transformers",
+    "VLLMVerifier": "verifiers.vllm",
 }
 __all__ = ["__version__", *sorted(_HOME)]
 

@@ -36,7 +36,9 @@ def add_serve(commands: Subparsers) -> None:
     )
     parser.add_argument("--corpus", required=True, metavar="DIR", help="made by lineup-fast index")
     _add_verifier(
-        parser.add_argument_group("verifier", "one of --verifier, --engine-url, --engine")
+        parser.add_argument_group(
+            "verifier", "one of --verifier, --engine-url, --vllm-url, --engine"
+        )
     )
     _add_reward(parser)
     _add_server(parser.add_argument_group("server"))
@@ -47,6 +49,7 @@ def _add_verifier(group: Any) -> None:
     add = group.add_argument
     add("--verifier", metavar="MODEL", help="folder or hub id, run here with transformers")
     add("--engine-url", type=_urls, metavar="URL,URL", help="SGLang servers that are running")
+    add("--vllm-url", type=_urls, metavar="URL,URL", help="vLLM servers that are running")
     add("--engine", choices=("sglang",), help="start this engine as a child, with --model")
     add("--model", metavar="MODEL", help="what the engine serves")
     add("--engine-python", metavar="FILE", help="the interpreter that has SGLang (default: ours)")
@@ -172,10 +175,12 @@ def read_token(path: str | None) -> str | None:
 
 
 def _check_choice(args: argparse.Namespace) -> None:
-    given = [name for name in ("verifier", "engine_url", "engine") if getattr(args, name)]
+    names = ("verifier", "engine_url", "vllm_url", "engine")
+    given = [name for name in names if getattr(args, name)]
     if len(given) != 1:
         raise ValueError(
-            f"verifier: expected one of --verifier, --engine-url, --engine, got {len(given)}"
+            "verifier: expected one of --verifier, --engine-url, --vllm-url, --engine, "
+            f"got {len(given)}"
         )
     if args.engine and not args.model:
         raise ValueError("model: expected --model with --engine")
@@ -192,7 +197,11 @@ def _verifier(args: argparse.Namespace, stack: ExitStack) -> Any:
         )
     from lineup_fast.verifiers.sglang import SGLangVerifier
 
-    urls = args.engine_url
+    kind, urls = SGLangVerifier, args.engine_url
+    if args.vllm_url:
+        from lineup_fast.verifiers.vllm import VLLMVerifier
+
+        kind, urls = VLLMVerifier, args.vllm_url
     if args.engine:
         from lineup_fast.verifiers.engine_process import EngineProcess
 
@@ -202,7 +211,7 @@ def _verifier(args: argparse.Namespace, stack: ExitStack) -> Any:
             arguments=shlex.split(args.engine_args),
         )
         urls = [stack.enter_context(engine).url]
-    verifier = SGLangVerifier(urls, tokenizer=args.tokenizer)
+    verifier = kind(urls, tokenizer=args.tokenizer)
     stack.callback(verifier.close)
     return verifier
 

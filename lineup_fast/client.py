@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lineup_fast.reward_calls import ServerCalls
-from lineup_fast.reward_rows import without_answer
+from lineup_fast.rewards import without_answer
 from lineup_fast.verifiers.base import BackendError
 from lineup_fast.wire import ScoreRequest
 

@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lineup_fast.reward_rows import free_of_charge, join, split, without_answer
+from lineup_fast.reward_rows import free_of_charge, join, split
+from lineup_fast.rewards import without_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -86,30 +86,3 @@ def join(rows: Sequence[RewardBatch]) -> RewardBatch:
         asked=np.concatenate([row.asked for row in rows]),
         index=[index for row in rows for index in row.index],
     )
-
-
-def without_answer(
-    reason: str,
-    index: Sequence[int | None],
-    *,
-    k: int = 0,
-    recipe: str = "",
-    fingerprints: dict[str, str] | None = None,
-) -> RewardBatch:
-    """Captions, as many as there are draw indices, that nobody could judge; k 0: not known."""
-    n = len(index)
-    return RewardBatch(
-        reward=np.full(n, np.nan, dtype=np.float32),
-        accuracy=np.full(n, np.nan, dtype=np.float32),
-        picks=np.full((n, k), -1, dtype=np.int32),
-        label_logprobs=np.full((n, k, k), np.nan, dtype=np.float32),
-        label_mass=np.full((n, k), np.nan, dtype=np.float32),
-        valid=np.zeros(n, dtype=bool),
-        reason=[reason] * n,
-        counts={"captions": n, "groups": 0, "questions": 0, "invalid": n, "ties": 0,
-                "unparsed": 0, "prefilled_tokens": 0, "prompt_tokens": 0},
-        recipe=recipe,
-        fingerprints=dict(fingerprints or {}),
-        asked=np.zeros((n, k), dtype=bool),
-        index=list(index),
-    )  # fmt: skip

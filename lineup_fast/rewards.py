@@ -79,6 +79,33 @@ class RewardBatch:
         return np.where(total > 0, (hits * counted).sum(axis=0) / np.maximum(total, 1), np.nan)
 
 
+def without_answer(
+    reason: str | None,
+    index: Sequence[int | None],
+    *,
+    k: int = 0,
+    recipe: str = "",
+    fingerprints: dict[str, str] | None = None,
+) -> RewardBatch:
+    """Captions, as many as there are draw indices, that nobody judged (yet); k 0: not known."""
+    n = len(index)
+    return RewardBatch(
+        reward=np.full(n, np.nan, dtype=np.float32),
+        accuracy=np.full(n, np.nan, dtype=np.float32),
+        picks=np.full((n, k), -1, dtype=np.int32),
+        label_logprobs=np.full((n, k, k), np.nan, dtype=np.float32),
+        label_mass=np.full((n, k), np.nan, dtype=np.float32),
+        valid=np.zeros(n, dtype=bool),
+        reason=[reason] * n,
+        counts={"captions": n, "groups": 0, "questions": 0, "invalid": n, "ties": 0,
+                "unparsed": 0, "prefilled_tokens": 0, "prompt_tokens": 0},
+        recipe=recipe,
+        fingerprints=dict(fingerprints or {}),
+        asked=np.zeros((n, k), dtype=bool),
+        index=list(index),
+    )  # fmt: skip
+
+
 @dataclass
 class _Group:
     """Captions that share a target and a draw, on their way to the verifier."""
@@ -174,7 +201,9 @@ class IdentificationReward:
         Raises: ValueError on unequal lengths and on ids that the corpus does not hold.
         """
         indices = self._indices(captions, ids, index)
-        batch = self._empty(indices)
+        batch = without_answer(
+            None, indices, k=self.recipe.k, recipe=self.recipe.name, fingerprints=self.fingerprints
+        )
         start = time.perf_counter()
         with _clock(batch, "prompts_s"):
             groups = self._groups(captions, ids, indices, batch)
@@ -235,24 +264,6 @@ class IdentificationReward:
         if len(index) != n:
             raise ValueError(f"index: expected one per caption ({n}), got {len(index)}")
         return [None if number is None else int(number) for number in index]
-
-    def _empty(self, indices: list[int | None]) -> RewardBatch:
-        n, k = len(indices), self.recipe.k
-        return RewardBatch(
-            reward=np.full(n, np.nan, dtype=np.float32),
-            accuracy=np.full(n, np.nan, dtype=np.float32),
-            picks=np.full((n, k), -1, dtype=np.int32),
-            label_logprobs=np.full((n, k, k), np.nan, dtype=np.float32),
-            label_mass=np.full((n, k), np.nan, dtype=np.float32),
-            valid=np.zeros(n, dtype=bool),
-            reason=[None] * n,
-            counts={"captions": n, "groups": 0, "questions": 0, "invalid": 0, "ties": 0,
-                    "unparsed": 0, "prefilled_tokens": 0, "prompt_tokens": 0},
-            recipe=self.recipe.name,
-            fingerprints=dict(self.fingerprints),
-            asked=np.zeros((n, k), dtype=bool),
-            index=indices,
-        )  # fmt: skip
 
     def _key(self, item: str, index: int | None) -> tuple[int, str, str, int | None]:
         """All that a candidate set is a function of, within one recipe and corpus."""

@@ -174,7 +174,7 @@ def test_the_command_serves_the_recipe_of_its_flags(folder: Path, tmp_path: Path
     ("flags", "message"),
     [
         (["--host", "0.0.0.0"], "host: expected a loopback address where there is no token"),
-        (["--engine", "sglang"], "verifier: expected one of --verifier, --engine-url, --engine"),
+        (["--engine", "sglang"], "verifier: expected one of --verifier, --engine-url, --vllm-url"),
         (["--group-size", "8"], "counter: expected --group-size and --counter together"),
         (["--counter", "x"], "counter: expected --group-size and --counter together"),
         (["--group-size", "0", "--counter", "x"], "group_size: expected at least 1, got 0"),

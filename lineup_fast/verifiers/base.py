@@ -143,14 +143,21 @@ def withhold_too_long(tree: PromptTree, limit: int | None) -> tuple[PromptTree, 
 
 
 def admit(
-    trees: Sequence[PromptTree], n_vocabulary: int, limit: int | None
+    trees: Sequence[PromptTree],
+    limit: int | None,
+    *,
+    n_vocabulary: int | None = None,
+    new_tokens: int = 0,
 ) -> tuple[list[PromptTree], list[list[str | None]]]:
     """Trees without the captions whose prompts exceed ``limit`` tokens, and the reasons.
 
+    n_vocabulary: None where any id will do; new_tokens: what a reply takes of the limit.
     Raises: ValueError on ids outside the vocabulary.
     """
-    for tree in trees:
-        check_ids("ids", tree.ids, n_vocabulary)
+    if n_vocabulary is not None:
+        for tree in trees:
+            check_ids("ids", tree.ids, n_vocabulary)
+    limit = None if limit is None else limit - new_tokens
     pairs = [withhold_too_long(tree, limit) for tree in trees]
     return [tree for tree, _ in pairs], [reason for _, reason in pairs]
 
@@ -178,6 +185,13 @@ def tree_scores(
         reasons[caption] = reasons[caption] or "non-finite logits"
     mass = np.exp(answer).sum(axis=2)
     return TreeScores(answer, mass, reasons, computed, int(prompt_lengths(tree).sum()))
+
+
+def tree_replies(
+    tree: PromptTree, texts: list[list[str | None]], reasons: Sequence[str | None], computed: int
+) -> TreeReplies:
+    """One tree's replies, [G][K], and the tokens computed for them."""
+    return TreeReplies(texts, list(reasons), computed, int(prompt_lengths(tree).sum()))
 
 
 def keep_positions(tree: PromptTree, positions: Sequence[int]) -> PromptTree:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "lineup_prefix"
 MATH_SCORES = 1 << 27  # attention scores held at once where no fused kernel returns its log-sum-exp
+JOINED = 128  # keys of a prefix up to which its continuations keep a copy of them in front
 _CPU_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _cpu_flash: Callable[..., tuple[Tensor, Tensor]] = (
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -78,31 +79,58 @@ def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[T
 class PackedWave:
     """One wave on the device: what the attention of every layer needs to know.
 
-    ids, positions int64 [1, N]; prefixes: (first row, last row, an ancestor of all of them), which
-    together cover the path of every row; selves: per bucket a slice of rows of one segment, or
-    (segments C, rows [C*L] to gather, the real ones among them, their places).
+    ids, positions int64 [1, N]; prefixes: (first row, last row, an ancestor of all of them), whose
+    kept keys together cover the path of every row; fronts: for each node the ancestor whose kept
+    keys are kept in front of its own, -1 for none; selves: per bucket a slice of rows of one
+    segment, or (segments C, rows [C*L] to gather, the real ones among them, their places).
     """
 
     ids: Tensor
     positions: Tensor
     wave: Wave
     prefixes: list[tuple[int, int, int]]
+    fronts: list[int]
     selves: list[slice | tuple[int, Tensor, Tensor, Tensor]]
     kept: KeptKeys
 
 
 @dataclass
 class KeptKeys:
-    """Keys and values of computed nodes: layer → node → (k, v), each [1, Hkv, L, D]."""
+    """Keys and values of computed nodes, behind those of a short prefix: layer → node → (k, v),
+    each [1, Hkv, L, D]."""
 
     layers: dict[int, dict[int, tuple[Tensor, Tensor]]] = field(default_factory=dict)
 
-    def keep(self, layer: int, wave: Wave, k: Tensor, v: Tensor) -> None:
+    def keep(self, layer: int, packed: PackedWave, k: Tensor, v: Tensor) -> None:
         """Remember the keys and values of every node of the wave."""
         store = self.layers.setdefault(layer, {})
-        rows = wave.offsets.tolist()
-        for node, first, last in zip(wave.nodes, rows[:-1], rows[1:], strict=True):
-            store[node] = (k[:, :, first:last], v[:, :, first:last])
+        rows = packed.wave.offsets.tolist()
+        nodes = zip(packed.wave.nodes, packed.fronts, rows[:-1], rows[1:], strict=True)
+        for node, front, first, last in nodes:
+            own = k[:, :, first:last], v[:, :, first:last]
+            if front < 0:
+                store[node] = own
+            else:
+                keys, values = store[front]
+                store[node] = torch.cat([keys, own[0]], 2), torch.cat([values, own[1]], 2)
+
+
+def _covering(forest: Forest, path: list[int]) -> tuple[list[int], bool]:
+    """Nodes of a path whose kept keys together are those of the whole path, and whether the next
+    node keeps those of the last one in front of its own.
+
+    Attending to a few keys costs nearly what attending to many does: a prefix of at most
+    ``JOINED`` keys is no part of its own.
+    """
+    ends: list[int] = []
+    size = JOINED + 1
+    for node in path:
+        if size > JOINED:
+            ends.append(node)
+            size = 0
+        ends[-1] = node
+        size += len(forest.ids[node])
+    return ends, size <= JOINED
 
 
 def pack_wave(forest: Forest, wave: Wave, kept: KeptKeys, device: torch.device) -> PackedWave:
@@ -113,12 +141,15 @@ def pack_wave(forest: Forest, wave: Wave, kept: KeptKeys, device: torch.device) 
     begins = np.array([forest.start[node] for node in wave.nodes], dtype=np.int64)
     positions = np.arange(rows[-1]) + np.repeat(begins - rows[:-1], lengths)
     prefixes: list[tuple[int, int, int]] = []
-    open_at: dict[int, int] = {}  # ancestor → its entry; rows of one ancestor are adjacent
+    fronts: list[int] = []
+    open_at: dict[int, int] = {}  # ancestor → its latest entry
     for number, node in enumerate(wave.nodes):
         first, last = int(rows[number]), int(rows[number + 1])
-        for ancestor in forest.path(node)[:-1]:
+        ancestors, joins = _covering(forest, forest.path(node)[:-1])
+        fronts.append(ancestors[-1] if joins else -1)
+        for ancestor in ancestors:
             entry = open_at.get(ancestor)
-            if entry is None:
+            if entry is None or prefixes[entry][1] < first:
                 open_at[ancestor] = len(prefixes)
                 prefixes.append((first, last, ancestor))
             else:
@@ -146,6 +177,7 @@ def pack_wave(forest: Forest, wave: Wave, kept: KeptKeys, device: torch.device) 
         torch.from_numpy(positions)[None].to(device),
         wave,
         prefixes,
+        fronts,
         selves,
         kept,
     )
@@ -200,7 +232,7 @@ def prefix_attention(
     scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
     layer = int(module.layer_idx)
     if packed.wave.keep:
-        packed.kept.keep(layer, packed.wave, key, value)
+        packed.kept.keep(layer, packed, key, value)
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     n_kv, group = k.shape[1], q.shape[1] // k.shape[1]
     out, lse = _attend_selves(packed, q, k, v, scale)

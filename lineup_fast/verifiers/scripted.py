@@ -13,8 +13,10 @@ from lineup_fast.verifiers.base import (
     QuestionGroup,
     TreeReplies,
     TreeScores,
+    admit,
     prompt_lengths,
-    withhold_too_long,
+    tree_replies,
+    tree_scores,
 )
 
 if TYPE_CHECKING:
@@ -67,9 +69,7 @@ class ScriptedVerifier:
                 if values.shape != (k,):
                     raise ValueError(f"script: expected {k} logits, got shape {values.shape}")
                 logprobs[caption, position] = values - np.logaddexp.reduce(values)
-            mass = np.exp(logprobs).sum(axis=2)
-            tokens = int(prompt_lengths(asked).sum())
-            results.append(TreeScores(logprobs, mass, reasons, tokens, tokens))
+            results.append(tree_scores(asked, logprobs, reasons, int(prompt_lengths(asked).sum())))
         return results
 
     def generate(
@@ -80,24 +80,25 @@ class ScriptedVerifier:
         groups: Sequence[QuestionGroup] | None = None,
     ) -> list[TreeReplies]:
         """The script's replies."""
-        del max_new_tokens
         results = []
-        for asked, reasons, replies in self._run(trees, groups):
+        for asked, reasons, replies in self._run(trees, groups, max_new_tokens):
             texts: list[list[str | None]] = [[None] * len(row) for row in asked.questions]
             for (caption, position), reply in replies.items():
                 texts[caption][position] = str(reply)
-            tokens = int(prompt_lengths(asked).sum())
-            results.append(TreeReplies(texts, reasons, tokens, tokens))
+            results.append(tree_replies(asked, texts, reasons, int(prompt_lengths(asked).sum())))
         return results
 
     def _run(
-        self, trees: Sequence[PromptTree], groups: Sequence[QuestionGroup] | None
+        self,
+        trees: Sequence[PromptTree],
+        groups: Sequence[QuestionGroup] | None,
+        new_tokens: int = 0,
     ) -> list[tuple[PromptTree, list[str | None], dict[tuple[int, int], npt.ArrayLike | str]]]:
         if groups is None:
             raise ValueError("groups: expected the captions and candidates of every tree, got None")
         results = []
-        for tree, group in zip(trees, groups, strict=True):
-            asked, reasons = withhold_too_long(tree, self.max_prompt_tokens)
+        kept, reasons_of = admit(trees, self.max_prompt_tokens, new_tokens=new_tokens)
+        for asked, reasons, group in zip(kept, reasons_of, groups, strict=True):
             replies: dict[tuple[int, int], npt.ArrayLike | str] = {}
             for caption, position in np.argwhere(asked.questions >= 0).tolist():
                 if reasons[caption] is not None:

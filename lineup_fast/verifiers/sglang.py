@@ -22,7 +22,7 @@ from lineup_fast.verifiers.base import (
     TreeScores,
     admit,
     check_ids,
-    prompt_lengths,
+    tree_replies,
     tree_scores,
 )
 from lineup_fast.verifiers.prefix_plan import Forest, build_forest
@@ -143,7 +143,7 @@ class SGLangVerifier(SGLangModel):
         del groups
         wanted = np.unique(labels.ids[labels.ids >= 0])
         check_ids("labels", wanted, self.n_vocabulary)
-        kept, reasons = admit(trees, self.n_vocabulary, self.max_prompt_tokens)
+        kept, reasons = admit(trees, self.max_prompt_tokens, n_vocabulary=self.n_vocabulary)
         forest = build_forest(kept)
         found = self._ask(forest, label_options(wanted.tolist()))
         logprobs = np.full((len(forest.ids) + 1, len(wanted)), np.nan)  # the last one stands for -1
@@ -168,9 +168,12 @@ class SGLangVerifier(SGLangModel):
     ) -> list[TreeReplies]:
         """Greedy replies to every question, special tokens removed."""
         del groups
-        limit = self.max_prompt_tokens
-        limit = None if limit is None else limit - max_new_tokens
-        kept, reasons = admit(trees, self.n_vocabulary, limit)
+        kept, reasons = admit(
+            trees,
+            self.max_prompt_tokens,
+            n_vocabulary=self.n_vocabulary,
+            new_tokens=max_new_tokens,
+        )
         forest = build_forest(kept)
         found = self._ask(forest, reply_options(max_new_tokens))
         texts: dict[int, str] = {
@@ -180,11 +183,11 @@ class SGLangVerifier(SGLangModel):
         }
         computed = _computed(forest, found, len(kept))
         return [
-            TreeReplies(
+            tree_replies(
+                tree,
                 [[texts.get(node) for node in row] for row in nodes.tolist()],
                 _reasons(nodes, found, why),
                 tokens,
-                int(prompt_lengths(tree).sum()),
             )
             for tree, nodes, why, tokens in zip(
                 kept, forest.questions, reasons, computed, strict=True
@@ -233,12 +236,12 @@ class SGLangVerifier(SGLangModel):
         return found
 
     async def _ask_vocabulary(self, fleet: Fleet) -> int:
-        """Size of the vocabulary, which SGLang tells when asked about an id outside of it."""
+        """Size of the vocabulary, which engines tell when asked about an id outside of it."""
         writer = _writer([np.zeros(1, dtype=np.int32)])
         try:
             await fleet.replicas[0].generate(writer, [0], label_options([NO_TOKEN]))
         except RefusedError as error:
-            told = re.search(r"\[0, (\d+)\)", str(error))
+            told = re.search(r"(?:\[0, |Vocabulary size: )(\d+)", str(error))
             if told:
                 return int(told[1])
         except UnavailableError as error:

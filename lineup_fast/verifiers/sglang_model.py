@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lineup_fast.verifiers.base import BackendError
 from lineup_fast.verifiers.fleet_thread import FleetThread
@@ -11,7 +12,7 @@ from lineup_fast.verifiers.replicas import EngineReplica, HttpReplica, Replica
 from lineup_fast.verifiers.sglang_wire import RefusedError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Self
 
     from lineup_fast.verifiers.fleet import Fleet
@@ -25,6 +26,8 @@ class SGLangModel:
     deadline_s: of one call, further attempts included; retries: further attempts of a request that
     got no answer; connections: at once, per server; api_key: as given to --api-key.
     """
+
+    _replica: ClassVar[type[HttpReplica]] = HttpReplica  # how a server is spoken to
 
     def __init__(
         self,
@@ -44,7 +47,8 @@ class SGLangModel:
         self.asleep = False
         self._model: dict[str, Any] = {}
         self._server: dict[str, Any] = {}
-        self._fleet = FleetThread(_replicas(urls, engine, connections, api_key), retries=retries)
+        made = partial(self._replica, api_key=api_key, connections=connections)
+        self._fleet = FleetThread(_replicas(urls, engine, made), retries=retries)
 
     def sleep(self) -> None:
         """Give the engine's memory back, once calls under way have ended, until :meth:`wake`.
@@ -109,8 +113,8 @@ class SGLangModel:
 
 
 def _replicas(
-    urls: str | Sequence[str] | None, engine: Any, connections: int, api_key: str | None
-) -> list[Replica]:
+    urls: str | Sequence[str] | None, engine: Any, server: Callable[[str], HttpReplica]
+) -> Sequence[Replica]:
     if (urls is None) == (engine is None):
         raise ValueError("urls: expected addresses or an engine, one of them")
     if engine is not None:
@@ -118,4 +122,4 @@ def _replicas(
     addresses = [urls] if isinstance(urls, str) else list(urls or ())
     if not addresses or not all(url.startswith(("http://", "https://")) for url in addresses):
         raise ValueError(f"urls: expected addresses like http://127.0.0.1:30000, got {addresses}")
-    return [HttpReplica(url, api_key=api_key, connections=connections) for url in addresses]
+    return [server(url) for url in addresses]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,19 +19,21 @@ from lineup_fast.verifiers.base import (
     TreeScores,
     admit,
     prompt_lengths,
+    tree_replies,
     tree_scores,
 )
 from lineup_fast.verifiers.prefix_engine import PrefixEngine
 from lineup_fast.verifiers.prefix_plan import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from lineup_fast.kernels import PromptTree
     from lineup_fast.verifiers.base import QuestionGroup
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 # Plain rotary attention in every layer: what the packed rows of prefix_attention reproduce.
@@ -118,19 +120,17 @@ class TransformersVerifier:
         ValueError on ids outside the vocabulary, torch's RuntimeError when the model fails.
         """
         del groups
-        kept, reasons = self._admitted(trees)
+        kept, reasons = admit(trees, self.max_prompt_tokens, n_vocabulary=self.n_vocabulary)
         table = torch.from_numpy(labels.ids.astype(np.int64)).to(self._device)
-        results: list[TreeScores] = []
-        with self._lock, torch.inference_mode():
-            for run in batches(kept, self._kept_tokens):
-                part = [kept[number] for number in run]
-                if self.shared and self._fits_window(part):
-                    answers, prefilled = self._shared_labels(part, table)
-                else:
-                    answers, prefilled = self._plain_labels(part, table)
-                for number, answer, computed in zip(run, answers, prefilled, strict=True):
-                    results.append(tree_scores(kept[number], answer, reasons[number], computed))
-        return results
+        found = self._computed(
+            kept,
+            lambda part: self._shared_labels(part, table),
+            lambda part: self._plain_labels(part, table),
+        )
+        return [
+            tree_scores(tree, answer, why, computed)
+            for tree, why, (answer, computed) in zip(kept, reasons, found, strict=True)
+        ]
 
     def generate(
         self,
@@ -141,29 +141,39 @@ class TransformersVerifier:
     ) -> list[TreeReplies]:
         """Greedy replies to every question, special tokens removed."""
         del groups
-        kept, reasons = self._admitted(trees, max_new_tokens)
-        results: list[TreeReplies] = []
-        with self._lock, torch.inference_mode():
-            for run in batches(kept, self._kept_tokens):
-                part = [kept[number] for number in run]
-                if self.shared and self._fits_window(part, max_new_tokens):
-                    replies, prefilled = self._engine.greedy(part, max_new_tokens, self._ends())
-                else:
-                    replies, prefilled = self._plain_replies(part, max_new_tokens)
-                for number, rows, computed in zip(run, replies, prefilled, strict=True):
-                    texts = [
-                        [self.encoder.decode(ids) if ids else None for ids in row] for row in rows
-                    ]
-                    naive = int(prompt_lengths(kept[number]).sum())
-                    results.append(TreeReplies(texts, reasons[number], computed, naive))
+        kept, reasons = admit(
+            trees,
+            self.max_prompt_tokens,
+            n_vocabulary=self.n_vocabulary,
+            new_tokens=max_new_tokens,
+        )
+        found = self._computed(
+            kept,
+            lambda part: self._engine.greedy(part, max_new_tokens, self._ends()),
+            lambda part: self._plain_replies(part, max_new_tokens),
+            max_new_tokens,
+        )
+        results = []
+        for tree, why, (rows, computed) in zip(kept, reasons, found, strict=True):
+            texts = [[self.encoder.decode(ids) if ids else None for ids in row] for row in rows]
+            results.append(tree_replies(tree, texts, why, computed))
         return results
 
-    def _admitted(
-        self, trees: Sequence[PromptTree], new_tokens: int = 0
-    ) -> tuple[list[PromptTree], list[list[str | None]]]:
-        """Trees without the captions that do not fit, and the reasons."""
-        limit = self.max_prompt_tokens
-        return admit(trees, self.n_vocabulary, None if limit is None else limit - new_tokens)
+    def _computed(
+        self,
+        trees: Sequence[PromptTree],
+        shared: Callable[[Sequence[PromptTree]], tuple[list[T], list[int]]],
+        plain: Callable[[Sequence[PromptTree]], tuple[list[T], list[int]]],
+        new_tokens: int = 0,
+    ) -> list[tuple[T, int]]:
+        """Of every tree the answer and the tokens computed for it, a batch of trees at a time."""
+        found: list[tuple[T, int]] = []
+        with self._lock, torch.inference_mode():
+            for run in batches(trees, self._kept_tokens):
+                part = [trees[number] for number in run]
+                share = self.shared and self._fits_window(part, new_tokens)
+                found += zip(*(shared if share else plain)(part), strict=True)
+        return found
 
     def _fits_window(self, trees: Sequence[PromptTree], new_tokens: int = 0) -> bool:
         """Whether no sliding window bites: only then are shared prefixes exact."""

@@ -12,7 +12,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,48 +27,13 @@ from lineup_fast.verifiers.engine_process import EngineProcess
 from lineup_fast.verifiers.prefix_plan import build_forest
 from lineup_fast.verifiers.replicas import HttpReplica
 from lineup_fast.verifiers.sglang import SGLangVerifier
-from lineup_fast.verifiers.sglang_wire import Reply, label_options
+from lineup_fast.verifiers.sglang_wire import Reply
 from lineup_fast.verifiers.transformers import TransformersVerifier
-from lineup_fast.verifiers.wave_runner import run_waves
-from lineup_fast.verifiers.waves import Plan, Unit, plan
+from lineup_fast.verifiers.waves import plan
 from tests.engine.conftest import CONTEXT, HERE, POOL, SHIM, TINY, engine_python
+from tests.engine.sides import EXACT, LAYOUTS, ROUNDING, Side, cached_at_once, replies_of, same
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
-
-LAYOUTS = ("caption_first", "candidates_first")
-EXACT = 1e-4  # float32, label log-probabilities
-# The tiny verifier's own float32 logits are 1.1e-4 from those in float64, and the shared path of
-# transformers, which sums in another order, errs by as much to the other side.
-ROUNDING = 3e-4
-
-
-@dataclass(frozen=True)
-class Side:
-    """One model on SGLang, and the same on transformers: shared, and one prompt at a time."""
-
-    name: str
-    process: EngineProcess
-    engine: SGLangVerifier
-    shared: TransformersVerifier
-    oracle: TransformersVerifier
-    steps: int
-
-    def questions(self, layout: Any, *, groups: int = 4) -> tuple[list[Any], LabelTokens]:
-        """Trees of G = 8 captions and K = 4 candidates, whole numbers 0 to 100."""
-        recipe = Recipe(k=4, layout=layout, decimals=0)
-        builder = PromptBuilder(self.engine.encoder, recipe)
-        rng = np.random.default_rng(groups)
-        trees = []
-        for _ in range(groups):
-            series = rng.integers(0, 101, (4, self.steps)).astype(float)
-            spots = rng.integers(0, self.steps, 8)
-            texts = [f"{series[0, at]:.0f} at step {at}, then it moves on." for at in spots]
-            trees.append(builder.tree(series, 0, builder.caption_ids(texts)))
-        return trees, builder.labels
-
-    def flush(self) -> None:
-        """Make the server forget every prefix."""
-        self.engine._command("flush_cache")
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +60,6 @@ def side(request: pytest.FixtureRequest) -> Side:
     return found
 
 
-def _same(answers: list[TreeScores], oracle: list[TreeScores]) -> float:
-    """Largest gap of log-probabilities; picks and reasons have to be the same."""
-    for one, other in zip(answers, oracle, strict=True):
-        assert one.reason == other.reason == [None] * len(one.reason)
-        assert np.array_equal(one.label_logprobs.argmax(2), other.label_logprobs.argmax(2))
-        assert one.prompt_tokens == other.prompt_tokens
-    return max(
-        float(np.abs(one.label_logprobs - other.label_logprobs).max())
-        for one, other in zip(answers, oracle, strict=True)
-    )
-
-
 def test_what_the_server_says_about_itself(side: Side) -> None:
     assert side.engine.max_prompt_tokens == CONTEXT - 7
     assert side.engine.n_vocabulary == side.oracle.n_vocabulary
@@ -126,11 +78,11 @@ def test_answers_equal_those_of_transformers_and_prefixes_hit(side: Side, layout
     naive = sum(int(prompt_lengths(tree).sum()) for tree in trees)
     side.flush()
     answers = side.engine.score(trees, labels)
-    gap = _same(answers, side.oracle.score(trees, labels))
-    shared = _same(answers, side.shared.score(trees, labels))
+    gap = same(answers, side.oracle.score(trees, labels))
+    shared = same(answers, side.shared.score(trees, labels))
     ideal = naive - sum(map(len, build_forest(trees).ids))
     cached = naive - sum(answer.prefilled_tokens for answer in answers)
-    at_once = _cached_at_once(side, trees, labels)
+    at_once = cached_at_once(side, trees, labels)
     print(
         f"{side.name}, {layout}, B 4 G 8 K 4: {naive} tokens, repeated {ideal / naive:.1%}; "
         f"cached with leaders first {cached / naive:.1%}, all at once {at_once / naive:.1%}; "
@@ -141,23 +93,6 @@ def test_answers_equal_those_of_transformers_and_prefixes_hit(side: Side, layout
     assert shared <= ROUNDING
     assert cached >= 0.8 * ideal
     assert at_once < cached
-
-
-def _cached_at_once(side: Side, trees: list[Any], labels: LabelTokens) -> int:
-    """Cached tokens when every question is sent at once to a server that knows nothing."""
-    side.flush()
-    forest = build_forest(trees)
-    prompts = [prompt for unit in plan(forest).units for prompt in unit.prompts()]
-    found = _replies(side, forest, Plan([Unit([prompts], 1)], head_first=False), labels)
-    return sum(reply.cached for reply in found.values())
-
-
-def _replies(side: Side, forest: Any, order: Plan, labels: LabelTokens) -> dict[int, Reply]:
-    options = label_options(np.unique(labels.ids[labels.ids >= 0]).tolist())
-    found = side.engine._fleet.run(lambda fleet: run_waves(fleet, forest, order, options, 300.0))
-    replies = {node: reply for node, reply in found.items() if isinstance(reply, Reply)}
-    assert len(replies) == len(found)
-    return replies
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -177,7 +112,7 @@ def test_after_its_leader_every_follower_finds_its_whole_prefix(llama: Side, lay
     forest = build_forest([tree])
     llama.flush()
     order = plan(forest)
-    replies = _replies(llama, forest, order, LabelTokens(("A",), np.array([[1]], dtype=np.int32)))
+    replies = replies_of(llama, forest, order, LabelTokens(("A",), np.array([[1]], dtype=np.int32)))
     followers = 0
     for unit in order.units:
         for wave in unit.waves[1:]:
@@ -247,7 +182,7 @@ def test_evicted_prefixes_change_the_speed_and_not_the_rewards(tiny: Side) -> No
     print(f"tokens computed cold, warm, after eviction: {spent}")
     assert spent[1] < 0.1 * spent[0] < spent[2]
     for run in (warm, evicted):
-        assert _same(run, cold) <= EXACT
+        assert same(run, cold) <= EXACT
 
 
 def test_weights_are_updated_from_disk(llama: Side, llamas: list[Path]) -> None:
@@ -257,11 +192,11 @@ def test_weights_are_updated_from_disk(llama: Side, llamas: list[Path]) -> None:
         llama.engine.update_weights(llamas[1])
         assert llama.engine.fingerprint() != before
         oracle = TransformersVerifier(str(llamas[1]), ByteEncoder(), shared=False)
-        assert _same(llama.engine.score(trees, labels), oracle.score(trees, labels)) <= EXACT
+        assert same(llama.engine.score(trees, labels), oracle.score(trees, labels)) <= EXACT
     finally:
         llama.engine.update_weights(llamas[0], version="default")
     assert llama.engine.fingerprint() == before
-    assert _same(llama.engine.score(trees, labels), llama.oracle.score(trees, labels)) <= EXACT
+    assert same(llama.engine.score(trees, labels), llama.oracle.score(trees, labels)) <= EXACT
 
 
 def test_an_engine_of_the_same_process_answers_alike(llama: Side, llamas: list[Path]) -> None:
@@ -336,4 +271,4 @@ def test_a_server_killed_in_the_middle_is_survived(
                     assert np.isnan(answer.label_logprobs[caption]).any()
         llama.process.stop()
         llama.process.start()
-        assert _same(engine.score(trees, labels), oracle) <= EXACT
+        assert same(engine.score(trees, labels), oracle) <= EXACT
