@@ -12,6 +12,7 @@ usage: python -m trainer COMMAND …
   rloo     train a captioner with the identification reward
   sft      train a captioner on the captions of a teacher
   caption  write captions of a corpus with any captioner
+  export   write a checkpoint as a folder for the hub, adapters merged
   report   make one HTML page out of a run folder
   doctor   show what is installed, and which attention and loss head would run
 
@@ -60,7 +61,20 @@ def _doctor(arguments: list[str]) -> int:
     return run(flags(DoctorConfig, arguments, "doctor", told))
 
 
-_COMMANDS = {"rloo": _rloo, "sft": _sft, "caption": _caption, "report": _report, "doctor": _doctor}
+def _export(arguments: list[str]) -> int:
+    from trainer.export import main as export
+
+    return export(arguments)
+
+
+_COMMANDS = {
+    "rloo": _rloo,
+    "sft": _sft,
+    "caption": _caption,
+    "export": _export,
+    "report": _report,
+    "doctor": _doctor,
+}
 
 
 def main(arguments: list[str]) -> int:
