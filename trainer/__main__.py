@@ -13,6 +13,8 @@ usage: python -m trainer COMMAND …
   sft      train a captioner on the captions of a teacher
   caption  write captions of a corpus with any captioner
   export   write a checkpoint as a folder for the hub, adapters merged
+  plan     memory and time of a set-up before it is started
+  plan     memory and time of a set-up before it is started
   report   make one HTML page out of a run folder
   doctor   show what is installed, and which attention and loss head would run
 
@@ -67,11 +69,18 @@ def _export(arguments: list[str]) -> int:
     return export(arguments)
 
 
+def _plan(arguments: list[str]) -> int:
+    from trainer.plan import main as plan
+
+    return plan(arguments)
+
+
 _COMMANDS = {
     "rloo": _rloo,
     "sft": _sft,
     "caption": _caption,
     "export": _export,
+    "plan": _plan,
     "report": _report,
     "doctor": _doctor,
 }
