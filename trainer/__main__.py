@@ -14,7 +14,6 @@ usage: python -m trainer COMMAND …
   caption  write captions of a corpus with any captioner
   export   write a checkpoint as a folder for the hub, adapters merged
   plan     memory and time of a set-up before it is started
-  plan     memory and time of a set-up before it is started
   report   make one HTML page out of a run folder
   doctor   show what is installed, and which attention and loss head would run
 

@@ -147,7 +147,8 @@ def activations(model: ModelShape, training: Training, step: StepShape) -> dict[
     kept = 4.0 * rows * text.hidden  # a layer's input, all that checkpointing keeps of it
     items = {
         "activations, decoder": text.layers * (kept if training.checkpointing else layer)
-        + text.hidden * (8 * rows + training.width * step.scored_tokens)
+        + text.hidden
+        * ((4 if training.lora_rank else 8) * rows + training.width * step.scored_tokens)
     }
     tower, learns = model.vision, not (training.lora_rank or training.freeze_vision)
     if tower is not None and learns:
@@ -203,7 +204,7 @@ def kv_bytes(text: TextShape, width: int) -> float:
 def own_room(longest: int, limit: int) -> int:
     """Caption tokens the cache of a row has grown to."""
     room = min(FIRST_ROOM, limit)
-    while room < longest - 1:
+    while room < min(longest - 1, limit):
         room = min(2 * room, limit)
     return room
 
