@@ -136,7 +136,7 @@ def memory(run: Run) -> dict[str, list[float]]:
     return {"planned": planned, "measured": [float(peak) for peak in peaks]}
 
 
-def seconds(run: Run, rounds: int = 5) -> dict[str, list[float]]:
+def seconds(run: Run, rounds: int = 3) -> dict[str, list[float]]:
     """Planned and measured CPU seconds of rollout and update, medians of alternating rounds."""
     (shape, step), clock = run.shape(), time.process_time
     small = probe.build(shape, step, run.training)
