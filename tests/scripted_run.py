@@ -1,7 +1,7 @@
 """A run of the real trainer on a random captioner with a scripted reward, also as a program.
 
 ``python tests/scripted_run.py MODEL RUN STEPS [--resume] [--kill-at N] [--async-depth N]
-[--every N]``
+[--every N] [--set NAME=VALUE]...``
 """
 
 from __future__ import annotations
@@ -112,6 +112,13 @@ def settings(model: Path, run: Path, **changes: object) -> RlooConfig:
     return RlooConfig(**(values | changes))  # type: ignore[arg-type]
 
 
+def _value(text: str) -> object:
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return text
+
+
 def main(arguments: list[str]) -> None:
     model, run, steps = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
 
@@ -127,8 +134,10 @@ def main(arguments: list[str]) -> None:
     reward = ScriptedReward(vowels, lambda caption: caption.startswith("x"), maybe_die)
     resume = "--resume" in arguments
     every = number("--every") or 2
+    given = dict(arguments[i + 1].split("=") for i, a in enumerate(arguments) if a == "--set")
+    changes = {name: _value(text) for name, text in given.items()}
     config = settings(model, run, steps=steps, resume=resume, async_depth=depth, eval_every=every,
-                      checkpoint_every=every)  # fmt: skip
+                      checkpoint_every=every, **changes)  # fmt: skip
     train(config, FewSeries(), reward, console=Console("test", steps, enabled=False))
 
 

@@ -12,6 +12,8 @@ usage: python -m trainer COMMAND …
   rloo     train a captioner with the identification reward
   sft      train a captioner on the captions of a teacher
   caption  write captions of a corpus with any captioner
+  export   write a checkpoint as a folder for the hub, adapters merged
+  plan     memory and time of a set-up before it is started
   report   make one HTML page out of a run folder
   doctor   show what is installed, and which attention and loss head would run
 
@@ -60,7 +62,27 @@ def _doctor(arguments: list[str]) -> int:
     return run(flags(DoctorConfig, arguments, "doctor", told))
 
 
-_COMMANDS = {"rloo": _rloo, "sft": _sft, "caption": _caption, "report": _report, "doctor": _doctor}
+def _export(arguments: list[str]) -> int:
+    from trainer.export import main as export
+
+    return export(arguments)
+
+
+def _plan(arguments: list[str]) -> int:
+    from trainer.plan import main as plan
+
+    return plan(arguments)
+
+
+_COMMANDS = {
+    "rloo": _rloo,
+    "sft": _sft,
+    "caption": _caption,
+    "export": _export,
+    "plan": _plan,
+    "report": _report,
+    "doctor": _doctor,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,5 +1,7 @@
 """Checkpoints: the captioner as `from_pretrained` reads it, optimizer and counters beside it.
 
+With adapters (LoRA) the checkpoint holds them alone, in place of the captioner's weights.
+
 A checkpoint folder appears by one rename, so a folder named ``step-NNNNNN`` is always whole.
 """
 
@@ -11,16 +13,17 @@ import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from trainer.optim import restore, state_of
 from trainer.policy import Captioner
-from trainer.world import ALONE, World, full, laid_out_as
+from trainer.world import ALONE, World, full
 
 _STATE = "trainer.json"
 _TENSORS = "trainer.safetensors"
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass
@@ -49,7 +52,7 @@ def steps(checkpoints: Path) -> list[int]:
 def save(
     checkpoints: Path,
     captioner: Captioner,
-    optimizer: torch.optim.AdamW,
+    optimizer: Any,
     counters: Counters,
     *,
     learner: Captioner | None = None,
@@ -72,15 +75,12 @@ def save(
     return final
 
 
-def _moments(
-    learner: Captioner, optimizer: torch.optim.AdamW, world: World
-) -> dict[str, torch.Tensor]:
+def _moments(learner: Captioner, optimizer: Any, world: World) -> dict[str, torch.Tensor]:
     """All moments and counts by name, on the CPU of rank 0; nothing on the others."""
     tensors: dict[str, torch.Tensor] = {}
     for name, parameter in learner.model.named_parameters():
-        state = optimizer.state.get(parameter, {})
-        for kind in ("step", *_MOMENTS) if state else ():
-            moment = full(state[kind])
+        for kind, value in state_of(optimizer, parameter).items():
+            moment = full(value)
             if world.first:
                 tensors[f"{kind}.{name}"] = moment.cpu()
     return tensors
@@ -106,15 +106,15 @@ def _write(
     partial.rename(final)
 
 
-def load(path: Path, captioner: Captioner, optimizer: torch.optim.AdamW) -> Counters:
+def load(path: Path, captioner: Captioner, optimizer: Any) -> Counters:
     """Puts moments back into the optimizer of a captioner loaded from `path`."""
-    tensors = load_file(path / _TENSORS)
+    saved: dict[str, dict[str, torch.Tensor]] = {}
+    for key, value in load_file(path / _TENSORS).items():
+        kind, _, name = key.partition(".")
+        saved.setdefault(name, {})[kind] = value
     for name, parameter in captioner.model.named_parameters():
-        if f"step.{name}" in tensors:
-            state = {kind: laid_out_as(parameter, tensors[f"{kind}.{name}"]) for kind in _MOMENTS}
-            # the fused optimizer keeps its counters where the weights are
-            count = tensors[f"step.{name}"].to(parameter.device)
-            optimizer.state[parameter] = {"step": count, **state}
+        if name in saved:
+            restore(optimizer, parameter, saved[name])
     return Counters(**json.loads((path / _STATE).read_text(encoding="utf-8")))
 
 

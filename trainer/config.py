@@ -96,6 +96,20 @@ class RlooConfig:
     """AdamW's decoupled weight decay."""
     clip_norm: float = 1.0
     """Largest norm of the gradient of an update."""
+    optimizer: Literal["adamw", "adamw8bit", "adamw-offload"] = "adamw"
+    """Where AdamW's moments live: float32 on the device, 8-bit there (bitsandbytes), or float32 in
+    the host's memory."""
+    lora_rank: int = 0
+    """Rank of low-rank adapters on the language model (peft), the only weights that then learn;
+    0 = all weights learn."""
+    lora_alpha: float = 32.0
+    """Adapters are scaled by this / rank."""
+    lora_modules: tuple[str, ...] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )  # fmt: skip
+    """Linear layers of the language model that get adapters."""
+    frozen_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Weights under the adapters; bfloat16 needs --compute-dtype bfloat16."""
     normaliser: Literal["token_mean", "caption_sum"] = "token_mean"
     """Denominator of the loss: valid tokens of the update (the reported run) or valid captions
     (the paper's formula)."""
@@ -167,6 +181,7 @@ class RlooConfig:
         for name in (
             "threads",
             "async_depth",
+            "lora_rank",
             "collapse_window",
             "warmup_updates",
             "weight_decay",
@@ -189,6 +204,7 @@ class RlooConfig:
                 f"{total}, got {per_update}"
             )
         self._check_sources()
+        self._check_adapters()
         if self.chart_style not in STYLES:
             raise ValueError(f"chart_style: expected {', '.join(STYLES)}, got {self.chart_style!r}")
         self.recipe()  # its own checks
@@ -212,6 +228,20 @@ class RlooConfig:
             raise ValueError(
                 f"sleep: expected async_depth 0, where one engine waits for the other, "
                 f"got {self.async_depth}"
+            )
+
+    def _check_adapters(self) -> None:
+        if self.lora_rank and not (self.lora_alpha > 0 and self.lora_modules):
+            raise ValueError(
+                "lora_alpha, lora_modules: expected a number above 0 and some layers, "
+                f"got {self.lora_alpha} and {self.lora_modules}"
+            )
+        if self.frozen_dtype != "float32" and not (
+            self.lora_rank and self.compute_dtype == self.frozen_dtype
+        ):
+            raise ValueError(
+                "frozen_dtype: expected float32, unless --lora-rank is set and --compute-dtype is "
+                f"the same, got {self.frozen_dtype}"
             )
 
     def recipe(self) -> Recipe:
@@ -260,7 +290,7 @@ def load_preset(name: str) -> RlooConfig:
     for key in ("run", "corpus"):
         if key in values:
             values[key] = Path(values[key])
-    for key in ("betas", "trackers", "sampler_url", "verifier_url", "reward_url"):
+    for key in ("betas", "trackers", "sampler_url", "verifier_url", "reward_url", "lora_modules"):
         if isinstance(values.get(key), list):
             values[key] = tuple(values[key])
     try:

@@ -25,7 +25,7 @@ from torch import Tensor
 from lineup_fast.verifiers.base import BackendError
 from lineup_fast.verifiers.sglang_model import SGLangModel
 from lineup_fast.verifiers.sglang_wire import UnavailableError
-from trainer import engine_wire
+from trainer import engine_wire, lora
 from trainer.engine_wire import Drawn
 from trainer.rollout import Part
 
@@ -235,7 +235,7 @@ def engine_weights(captioner: Captioner) -> Iterator[tuple[str, Tensor]]:
     Raises:
         ValueError: a name of another form.
     """
-    for name, parameter in captioner.model.named_parameters():
+    for name, parameter in lora.merged_weights(captioner.model):  # engines get no adapters
         for ours, theirs in _NAMES.items():
             if name.startswith(ours):
                 yield theirs + name.removeprefix(ours), _narrow(captioner, parameter)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lineup_fast import charts, kernels
+from trainer.config import RlooConfig
+from trainer.lora import LoraSettings
 from trainer.policy import Captioner
 from trainer.record import versions
 from trainer.rewarding import ServedReward, SleepingReward
@@ -16,7 +18,6 @@ from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
     from lineup_fast.corpus import Corpus
-    from trainer.config import RlooConfig
     from trainer.sft_config import SftConfig
     from trainer.validate import Reward, Series
 
@@ -25,6 +26,12 @@ def load_captioner(
     config: RlooConfig | SftConfig, path: str | Path, world: World = ALONE
 ) -> Captioner:
     """The captioner of the settings with the weights in `path`."""
+    adapters, dtype = None, "float32"
+    if isinstance(config, RlooConfig) and config.lora_rank:
+        dtype = config.frozen_dtype
+        adapters = LoraSettings(
+            config.lora_rank, config.lora_alpha, config.lora_modules, config.seed
+        )
     return Captioner.load(
         path,
         caption_prompt=config.caption_prompt,
@@ -32,7 +39,18 @@ def load_captioner(
         compute_dtype=getattr(torch, config.compute_dtype),
         gradient_checkpointing=config.gradient_checkpointing,
         freeze_vision=config.freeze_vision,
+        adapters=adapters,
+        dtype=getattr(torch, dtype),
     )
+
+
+def check_ranks(config: RlooConfig, n_ranks: int) -> None:
+    """Raises ValueError for what is not made for sharded weights."""
+    if n_ranks > 1 and (config.lora_rank or config.optimizer != "adamw"):
+        raise ValueError(
+            "lora_rank, optimizer: expected 0 and adamw with several ranks, "
+            f"got {config.lora_rank} and {config.optimizer}"
+        )
 
 
 def load_sampler(config: RlooConfig, captioner: Captioner, world: World = ALONE) -> Sampler:

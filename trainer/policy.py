@@ -22,9 +22,11 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
 from lineup_fast import charts
+from trainer import lora
 from trainer.attention import PackedGroups, chosen_attention, use_our_attention
 from trainer.decoding import Decoded, SharedPrefixCache, decode
 from trainer.head_choice import choose_head
+from trainer.lora import LoraSettings
 from trainer.packing import group_layout
 
 
@@ -97,6 +99,7 @@ class Captioner:
         self.attention = chosen_attention(config, self.device, compute_dtype or model.dtype)
         self.loss_head = choose_head(str(self.device), compute_dtype or model.dtype)
         self.prompt_encodings = 0  # prompts encoded for decoding so far
+        self.base = ""  # folder or hub id of the weights, which adapters are stored without
         vision = config.vision_config
         self._patch, self._merge = vision.patch_size, vision.spatial_merge_size
         self._temporal = vision.temporal_patch_size
@@ -119,23 +122,38 @@ class Captioner:
         gradient_checkpointing: bool = False,
         freeze_vision: bool = False,
         dtype: torch.dtype = torch.float32,
+        adapters: LoraSettings | None = None,
     ) -> Captioner:
-        """The captioner in a folder or on the hub; weights are held in `dtype`."""
-        kind = _from_pretrained(AutoConfig, path).model_type
+        """The captioner in a folder or on the hub.
+
+        path: weights, or adapters beside the name of their base. dtype: of the weights; adapters
+        are float32. adapters: start with fresh ones where `path` has none.
+        """
+        stored = lora.base_of(path)
+        base = path if stored is None else stored
+        kind = _from_pretrained(AutoConfig, base).model_type
         if kind != "qwen2_5_vl":
-            raise ValueError(f"model: expected the Qwen2.5-VL family, got {kind} in {path}")
-        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(path, dtype=dtype)
+            raise ValueError(f"model: expected the Qwen2.5-VL family, got {kind} in {base}")
+        plain = adapters is None and stored is None
+        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(base, dtype=dtype)
+        if stored is not None:
+            lora.load(model, Path(path))
+        elif adapters is not None:
+            lora.wrap(model, adapters)
         try:
             model = model.eval().to(device)
         except (RuntimeError, AssertionError) as error:  # no such device, or no memory on it
             raise ValueError(f"device: expected one torch has, got {device!r} ({error})") from error
-        model.model.visual.requires_grad_(not freeze_vision)
+        if plain:
+            model.model.visual.requires_grad_(not freeze_vision)
         if gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             model.train()  # checkpointing acts in training mode only; the family has no dropout
-        tokenizer = cls.load_tokenizer(path)
+        tokenizer = cls.load_tokenizer(base)
         narrow = None if compute_dtype == torch.float32 else compute_dtype
-        return cls(model, tokenizer, caption_prompt=caption_prompt, compute_dtype=narrow)
+        captioner = cls(model, tokenizer, caption_prompt=caption_prompt, compute_dtype=narrow)
+        captioner.base = str(base)
+        return captioner
 
     @staticmethod
     def load_tokenizer(path: str | Path) -> Any:
@@ -143,8 +161,11 @@ class Captioner:
         return _from_pretrained(AutoTokenizer, path, padding_side="left")
 
     def save(self, folder: Path) -> None:
-        """Weights, config and tokenizer as `from_pretrained` reads them."""
-        self.model.save_pretrained(folder)
+        """Weights (adapters alone where there are any), config and tokenizer."""
+        if lora.is_wrapped(self.model):
+            lora.save(self.model, folder, self.base)
+        else:
+            self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
     def blocks(self) -> list[torch.nn.Module]:

@@ -42,9 +42,9 @@ from trainer.collapse import CollapseError
 from trainer.config import RlooConfig
 from trainer.console import Console, stop_requested, stopped
 from trainer.importance import Importance
-from trainer.loading import load_captioner, load_reward, load_sampler, settings
+from trainer.loading import check_ranks, load_captioner, load_reward, load_sampler, settings
 from trainer.metrics import Clock, mean, step_metrics
-from trainer.optim import Schedule, adamw, apply_update
+from trainer.optim import Schedule, apply_update, make_optimizer
 from trainer.policy import Captioner, Prompts
 from trainer.record import Best, RunFolder, check_folder
 from trainer.rollout import Part, Rollout, of_all_ranks
@@ -117,7 +117,7 @@ class Batch:
 
 def update(
     captioner: Captioner,
-    optimizer: torch.optim.AdamW,
+    optimizer: Any,
     batch: Batch,
     config: RlooConfig,
     lr: float,
@@ -218,12 +218,13 @@ def train(
     n_updates = config.charts * config.group_size // config.captions_per_update
     schedule = Schedule(config.lr, config.warmup_updates, n_steps * n_updates, config.lr_floor_frac)
 
+    check_ranks(config, world.size)
     done = world.same(checkpoint.steps(folder.checkpoints))
     start = checkpoint.folder(folder.checkpoints, done[-1]) if done else Path(config.model)
     captioner = load_captioner(config, start if done else config.model, world)
     learner = world.learner(captioner)
     parameters = [p for p in learner.model.parameters() if p.requires_grad]
-    optimizer = adamw(parameters, config.betas, config.weight_decay)
+    optimizer = make_optimizer(config.optimizer, parameters, config.betas, config.weight_decay)
     counts = checkpoint.load(start, learner, optimizer) if done else Counters()
     folder.write_settings(  # from here on the folder holds a run
         settings("rloo", config, corpus)
