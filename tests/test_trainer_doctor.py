@@ -28,6 +28,7 @@ def test_the_report_is_the_cores_and_what_the_trainer_runs(
     assert main(["doctor", "--model", CAPTIONER]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["what lineup-fast doctor prints", "trainer"]
+    assert any(line.startswith("  adamw-offload") for line in lines)
     assert "  cpu, float32" in lines
     assert "  cpu, bfloat16" in lines
     (head, *_) = [line for line in lines if "loss head" in line]

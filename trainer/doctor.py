@@ -48,7 +48,7 @@ def choices(model_config: Any) -> list[str]:
     """Lines about attention and loss head on a CPU and on each GPU."""
     import torch
 
-    lines = ["trainer"]
+    lines = ["trainer", *(f"  {line}" for line in _optimizers())]
     devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     for device in devices:
         name = "" if device == "cpu" else f" ({torch.cuda.get_device_name(device)})"
@@ -60,6 +60,13 @@ def choices(model_config: Any) -> list[str]:
         why = f"torch sees no GPU (built for CUDA {built})" if built else "torch has no CUDA in it"
         lines.append(f"  cuda: {why}, so nothing of it can be checked")
     return lines
+
+
+def _optimizers() -> list[str]:
+    from trainer.optim import OPTIMIZERS, usable
+
+    found = {kind: usable(kind) for kind in OPTIMIZERS}
+    return [f"{kind:<20} {'' if ok else 'not here: '}{why}" for kind, (ok, why) in found.items()]
 
 
 def _of_device(model_config: Any, device: str, dtype: torch.dtype) -> list[str]:
