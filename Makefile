@@ -22,8 +22,8 @@ DEBIAN_WHEEL := dpkg-dev
 BIN := $(VENV)/bin
 # Inside the environment, so that removing it makes everything be set up again.
 DONE := $(VENV)/.done
-CORE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.cpp csrc/*.hpp)
-CXX_FILES := csrc/*.?pp tests/core/*.?pp tests/fuzz/*.?pp
+CORE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.?pp csrc/cuda/*)
+CXX_FILES := csrc/*.?pp csrc/cuda/* tests/core/*.?pp tests/fuzz/*.?pp
 FUZZ_SECONDS ?= 60
 FUZZ := $(patsubst tests/fuzz/fuzz_%.cpp,%,$(wildcard tests/fuzz/fuzz_*.cpp))
 
@@ -34,7 +34,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-adapters test-engines test-vllm bench bench-plot bench-verifier
 .PHONY: bench-train
-.PHONY: lint format sanitize tsan fuzz fuzz-targets wheel clean
+.PHONY: lint format sanitize tsan fuzz fuzz-targets cuda wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 24
@@ -206,6 +206,15 @@ fuzz-targets: $(DONE)/debian
 	cmake -S . -B build/fuzz -G Ninja -DLINEUP_FUZZ=ON -DLINEUP_SANITIZE=ON \
 	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
 	cmake --build build/fuzz
+
+# Needs nvcc 13 but no GPU. To use it: pip install . -C cmake.define.LINEUP_CUDA=ON
+cuda: $(DONE)/built  ## compile the kernels for NVIDIA GPUs, say what was built
+	@command -v nvcc >/dev/null || { echo "nvcc: expected 13 or newer on PATH, got none" >&2; exit 1; }
+	cmake -S . -B build/cuda -G Ninja -DLINEUP_CUDA=ON -DLINEUP_MODULE=ON \
+	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) >/dev/null
+	cmake --build build/cuda --target _core
+	cd build/cuda && $(abspath $(BIN)/python) -c 'import _core; print(_core.build_info())'
 
 LIBFUZZER = build/fuzz/tests/fuzz/fuzz_$* -max_len=600 -timeout=120 -rss_limit_mb=4096 -verbosity=0
 

@@ -8,6 +8,7 @@
 
 #include "bind.hpp"
 #include "chart.hpp"
+#include "cuda/device.hpp"
 #include "features.hpp"
 #include "overlap.hpp"
 #include "patches.hpp"
@@ -23,14 +24,31 @@ const char* const kFeatures = R"(Return mean, population std, min and max of eac
 series: float64 [N, T], rows may overlap, or a tuple as of NeighbourIndex. Returns float64 [N, 4],
 which is out if there is one.)";
 
+// An output for n series, or the given one if it is such; with a view on it.
+std::span<double> features_out(std::size_t n, std::optional<Floats>& out) {
+    const auto height = static_cast<py::ssize_t>(n), width = py::ssize_t{lineup::kFeatures};
+    if (!out) out.emplace(std::vector<py::ssize_t>{height, width});
+    const bool good = out->ndim() == 2 && out->shape(0) == height && out->shape(1) == width;
+    if (!good) refuse("out", "[N, 4]");
+    return {out->mutable_data(), static_cast<std::size_t>(out->size())};
+}
+
 Floats features(const py::object& series, int threads, std::optional<Floats> out) {
     const lineup::Rows view = series_rows("series", series);
-    const auto n = static_cast<py::ssize_t>(view.n), width = py::ssize_t{lineup::kFeatures};
-    if (!out) out.emplace(std::vector<py::ssize_t>{n, width});
-    if (out->ndim() != 2 || out->shape(0) != n || out->shape(1) != width) refuse("out", "[N, 4]");
-    const std::span<double> target(out->mutable_data(), static_cast<std::size_t>(out->size()));
+    const std::span<double> target = features_out(view.n, out);
     const lineup::Isa isa = requested_isa();
     without_gil([&] { lineup::features(view, target, threads, poll_signals, isa); });
+    return *out;
+}
+
+const char* const kCudaFeatures = R"(What features() returns, computed by the current CUDA device.
+
+Raises RuntimeError where there is none, or none was built for.)";
+
+Floats cuda_features(const py::object& series, std::optional<Floats> out) {
+    const lineup::Rows view = series_rows("series", series);
+    const std::span<double> target = features_out(view.n, out);
+    without_gil([&] { lineup::cuda::features(view, target); });
     return *out;
 }
 
@@ -168,6 +186,7 @@ py::dict build_info() {
     info["compiler"] = compiler();
     info["isa"] = isa();
     info["cairo"] = lineup::cairo_version();
+    info["cuda"] = lineup::cuda::summary();
     info["threads"] = std::thread::hardware_concurrency();
     return info;
 }
@@ -178,6 +197,10 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.doc() = "Native kernels of lineup_fast; call them through lineup_fast.kernels.";
     m.def("features", &features, kFeatures, py::arg("series"), py::arg("threads") = 0,
           py::arg("out").noconvert() = py::none());
+    m.def("cuda_features", &cuda_features, kCudaFeatures, py::arg("series"),
+          py::arg("out").noconvert() = py::none());
+    m.def("require_cuda", &lineup::cuda::require_device,
+          "Raise RuntimeError that says why there is no CUDA device, if so.");
     m.def("longest_run", &longest_run, kLongestRun, py::arg("a").noconvert(),
           py::arg("b").noconvert(), py::arg("decimals"));
     bind::add_neighbours(m);
@@ -191,5 +214,6 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.def("chart_patches", &chart_patches, kChartPatches, py::arg("series"), py::arg("style"),
           py::arg("out").noconvert(), py::arg("threads") = 0);
     m.def("png", &png, kPng, py::arg("image").noconvert());
-    m.def("build_info", &build_info, "Return version, compiler, isa, cairo version and cores.");
+    m.def("build_info", &build_info,
+          "Return version, compiler, isa, cairo version, CUDA and cores.");
 }

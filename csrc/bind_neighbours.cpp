@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bind.hpp"
+#include "cuda/device.hpp"
 #include "neighbours.hpp"
 
 namespace bind {
@@ -154,6 +155,26 @@ py::array_t<std::int32_t> neighbours(const Floats& z, const py::object& series, 
         .search(k, threads);
 }
 
+const char* const kCudaNeighbours =
+    R"(What neighbours() returns, computed by the current CUDA device; threads prepare it.
+
+Raises RuntimeError where there is none, or none was built for.)";
+
+py::array_t<std::int32_t> cuda_neighbours(const Floats& z, const py::object& series, std::int64_t k,
+                                          std::int64_t max_run, int decimals,
+                                          const std::string& rule, const Ints& source,
+                                          const Longs& start, const Ints& group, int threads) {
+    const lineup::PlacedSeries members = placed(z, series, source, start, group);
+    const lineup::Overlap rules = overlap(max_run, decimals, rule);
+    require_between("k", k, 1, std::int64_t{1} << 20);
+    const auto size = static_cast<std::size_t>(k);
+    py::array_t<std::int32_t> out({members.z.n, size});
+    const std::span<std::int32_t> pools(out.mutable_data(), members.z.n * size);
+    without_gil(
+        [&] { lineup::cuda::neighbours(members, rules, size, pools, threads, poll_signals); });
+    return out;
+}
+
 }  // namespace
 
 void add_neighbours(py::module_& m) {
@@ -175,6 +196,9 @@ void add_neighbours(py::module_& m) {
              arg("threads") = 0);
     m.def("neighbours", &neighbours, kNeighbours, arg("z").noconvert(), arg("series"), arg("k"),
           arg("max_run"), arg("decimals"), arg("rule"), arg("source").noconvert(),
+          arg("start").noconvert(), arg("group").noconvert(), arg("threads") = 0);
+    m.def("cuda_neighbours", &cuda_neighbours, kCudaNeighbours, arg("z").noconvert(), arg("series"),
+          arg("k"), arg("max_run"), arg("decimals"), arg("rule"), arg("source").noconvert(),
           arg("start").noconvert(), arg("group").noconvert(), arg("threads") = 0);
 }
 

@@ -13,6 +13,8 @@ _Ragged: TypeAlias = tuple[_Ints, _Longs]
 _Series: TypeAlias = _Floats | tuple[_Floats, _Longs, int]
 
 def features(series: _Series, threads: int = 0, out: _Floats | None = None) -> _Floats: ...
+def cuda_features(series: _Series, out: _Floats | None = None) -> _Floats: ...
+def require_cuda() -> None: ...
 def longest_run(a: _Floats, b: _Floats, decimals: int) -> int: ...
 
 @final
@@ -45,6 +47,18 @@ class NeighbourIndex:
     def admissible(self, pool: _Ints, threads: int = 0) -> npt.NDArray[np.bool_]: ...
 
 def neighbours(
+    z: _Floats,
+    series: _Series,
+    k: int,
+    max_run: int,
+    decimals: int,
+    rule: str,
+    source: _Ints,
+    start: _Longs,
+    group: _Ints,
+    threads: int = 0,
+) -> _Ints: ...
+def cuda_neighbours(
     z: _Floats,
     series: _Series,
     k: int,

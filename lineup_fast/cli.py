@@ -83,12 +83,13 @@ def add_index(commands: Subparsers) -> None:
         help="data sets to hold out as test",
     )
     add("--threads", type=int, default=0, metavar="N", help="0: all cores")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="where neighbours are searched")
     add("--dry-run", action="store_true", help="show the summary, write nothing")
     parser.set_defaults(run=_index)
 
 
 def _index(args: argparse.Namespace) -> int:
-    from lineup_fast import corpus, default_data, readers, store
+    from lineup_fast import corpus, default_data, kernels, readers, store
 
     if not args.files and not args.default_data:
         raise ValueError("FILE: expected at least one, or --default-data")
@@ -96,6 +97,10 @@ def _index(args: argparse.Namespace) -> int:
         raise ValueError("--output: expected a folder, or --dry-run")
     if not args.dry_run:
         store.check_target(args.output)  # before minutes of work
+    try:
+        kernels.require_device(args.device)
+    except RuntimeError as error:
+        raise ValueError(f"--device: {error}") from error
     channels, refusals = default_data.read_default() if args.default_data else ([], [])
     test_sources = args.test_sources
     if args.default_data and not args.files and test_sources is None:
@@ -127,6 +132,7 @@ def _index(args: argparse.Namespace) -> int:
         stride=args.stride,
         refusals=refusals,
         threads=args.threads,
+        device=args.device,
         progress=words.progress,
     )
     print(made.summary.table())

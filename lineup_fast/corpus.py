@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,13 @@ class _Choices:
         return [parts[0] + total - sum(parts), *parts[1:]]
 
 
+class _Where(NamedTuple):
+    """What computes; leaves no trace in a corpus."""
+
+    threads: int
+    device: Literal["cpu", "cuda"]
+
+
 def build(
     channels: Iterable[Channel],
     *,
@@ -94,6 +101,7 @@ def build(
     stride: int | None = None,
     refusals: Sequence[Refusal] = (),
     threads: int = 0,
+    device: Literal["cpu", "cuda"] = "cpu",
     progress: Progress | None = None,
 ) -> Corpus:
     """Make a corpus out of channels.
@@ -104,10 +112,12 @@ def build(
     eta : overlap budget as a share of the length; overlap : compare values ("run") or positions
     k : candidates of a question; pools hold max(8, 2(k-1)) neighbours
     split : shares of train, val and test; test_sources : data sets held out (None: chosen by seed)
+    device : where neighbours are searched; the corpus is the same
     Source: the paper's hard negatives; the distance is z-scored as in the reference code.
 
-    Raises ValueError if nothing is left.
+    Raises ValueError if nothing is left, RuntimeError if there is no such device.
     """
+    kernels.require_device(device)
     choices = _Choices(
         tuple(sorted(set(lengths))),
         sample,
@@ -130,7 +140,8 @@ def build(
         raise ValueError("channels: expected at least one with finite values, got none")
     plan = windows.plan_splits(kept, choices.split, test_sources, seed)
     summary.split_by = dict(sorted(plan.by.items()))
-    return _build(kept, choices, plan, summary, threads, progress or (lambda *_: None))
+    where = _Where(threads, device)
+    return _build(kept, choices, plan, summary, where, progress or (lambda *_: None))
 
 
 def _build(
@@ -138,7 +149,7 @@ def _build(
     choices: _Choices,
     plan: windows.SplitPlan,
     summary: Summary,
-    threads: int,
+    where: _Where,
     progress: Progress,
 ) -> Corpus:
     ready: Sequence[Channel | None] = channels
@@ -165,7 +176,7 @@ def _build(
         counts: dict[str, int] = dict.fromkeys(COLUMNS, 0)
         cut = _select(ready, channels, plan, length, choices, counts)
         if len(cut.values):
-            groups[length] = _group(cut, channels, choices, counts, threads)
+            groups[length] = _group(cut, channels, choices, counts, where)
             captions |= _captions(groups[length], channels)
         summary.lengths[length] = counts
     progress("done", len(choices.lengths), len(choices.lengths))
@@ -209,7 +220,7 @@ def _group(
     channels: Sequence[Channel],
     choices: _Choices,
     counts: dict[str, int],
-    threads: int,
+    where: _Where,
 ) -> Group:
     """Features and pools of the windows of one length."""
     length = cut.values.shape[1]
@@ -217,7 +228,7 @@ def _group(
     decimals = max(4, 4 - math.floor(math.log10(largest))) if largest > 0 else 4
     decimals = min(decimals, kernels.MAX_ROUNDING)
     max_run = choices.max_run(length)
-    phi = kernels.features(cut.values, threads=threads)
+    phi = kernels.features(cut.values, threads=where.threads)
     z = phi
     if choices.features_scale == "zscore":
         std = phi.std(axis=0)
@@ -234,7 +245,8 @@ def _group(
         source=np.array([code[channels[c].source] for c in cut.channel], dtype=np.int32),
         start=cut.start,
         group=cut.split.astype(np.int32),
-        threads=threads,
+        threads=where.threads,
+        device=where.device,
     )
     size = (pool >= 0).sum(axis=1)
     enough = size >= choices.k - 1

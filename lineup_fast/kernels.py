@@ -6,6 +6,10 @@ fallback from one to the other. The native kernels use the widest instruction se
 has; ``LINEUP_ISA=plain``, ``avx2`` or ``avx512``, read at every call, asks for a narrower one, with
 the same results to the last bit (``build_info()["isa"]`` tells). Errors are ``ValueError``
 "name: expected …, got …".
+
+``device="cuda"`` has the current GPU do it instead: arrays are copied there once and results back,
+since corpora live in numpy. It needs a build with ``LINEUP_CUDA=ON`` and a device (``RuntimeError``
+otherwise, never a fallback), and its results are those of the CPU to the last bit.
 """
 
 from __future__ import annotations
@@ -35,10 +39,12 @@ if TYPE_CHECKING:
     Longs = npt.NDArray[np.int64]
     Ragged = tuple[Ints, Longs]
     RaggedLike = tuple[npt.ArrayLike, npt.ArrayLike]
+    Device = Literal["cpu", "cuda"]
     from lineup_fast.charts import ChartStyle
 
 LAYOUTS = ("candidates_first", "caption_first")
 RULES = ("run", "window")
+DEVICES = ("cpu", "cuda")
 N_FEATURES = 4
 MAX_DECIMALS = 12  # of printed numbers; rounding before comparison may go further
 MAX_ROUNDING = 308
@@ -96,23 +102,46 @@ class PromptTree:
         return np.concatenate(pieces[::-1])
 
 
+def require_device(device: str) -> None:
+    """Return if kernels can run on the device.
+
+    Raises: ValueError on another name than cpu and cuda; RuntimeError that says why no CUDA device
+    can be used: not built, no driver, no GPU.
+    """
+    if device not in DEVICES:
+        raise ValueError(f"device: expected cpu or cuda, got {device!r}")
+    if device == "cuda":
+        if IMPLEMENTATION != "native":
+            raise RuntimeError(f"device: expected cpu with LINEUP_IMPL={IMPLEMENTATION}, got cuda")
+        _impl.require_cuda()
+
+
 def features(
     series: npt.ArrayLike | SlidingWindows,
     *,
     out: npt.NDArray[np.float64] | None = None,
     threads: int = 0,
+    device: Device = "cpu",
 ) -> Floats:
     """φ of every series: mean, population standard deviation, minimum, maximum.
 
     Args: series float64 [N, T], or windows, not copied where they overlap; out float64 [N, 4] to
-    write to. Returns: float64 [N, 4], computed in two passes.
-    Raises: ValueError on NaN, infinities, magnitudes above 1e150, or an empty side.
+    write to; device "cuda": on the GPU, where copying the series takes longer than their features.
+    Returns: float64 [N, 4], computed in two passes.
+    Raises: ValueError on NaN, infinities, magnitudes above 1e150, or an empty side; RuntimeError
+    where there is no such device.
     Source: paper, "feature space"; threads 0 = all cores.
     """
     values = series_or_windows("series", series)
     if out is not None:
         _writable("out", out, np.float64, (len(values), N_FEATURES))
-    phi: Floats = _impl.features(bare(values), _threads(threads), out)
+    n_threads = _threads(threads)
+    require_device(device)
+    phi: Floats
+    if device == "cuda":
+        phi = _impl.cuda_features(bare(values), out)
+    else:
+        phi = _impl.features(bare(values), n_threads, out)
     return phi
 
 
@@ -179,6 +208,7 @@ def neighbours(
     start: npt.ArrayLike | None = None,
     group: npt.ArrayLike | None = None,
     threads: int = 0,
+    device: Device = "cpu",
 ) -> Ints:
     """Exact k nearest series in the feature space among the admissible ones.
 
@@ -188,12 +218,16 @@ def neighbours(
     two series share at most ``max_run`` consecutive values, compared at ``decimals``. Rule
     "window": two windows of the same ``source`` (int32 [N]), placed at ``start`` (int64 [N],
     steps), overlap by at most ``max_run`` steps. A series itself and equal-valued duplicates never
-    count.
+    count. Device "cuda": all pairs are compared on the GPU, after work linear in the values on
+    ``threads`` of the CPU.
     Returns: int32 [N, k], nearest first, ties to the lower index, -1 where there are no more.
-    Raises: ValueError on bad shapes, NaN, infinities, or a window rule without source and start.
+    Raises: ValueError on bad shapes, NaN, infinities, or a window rule without source and start;
+    RuntimeError where there is no such device.
     """
     points, values, *where = placed_series(z, series, rule, source, start, group)
-    out: Ints = _impl.neighbours(
+    require_device(device)
+    search = _impl.cuda_neighbours if device == "cuda" else _impl.neighbours
+    out: Ints = search(
         points,
         bare(values),
         _number("k", k, 1, 2**20),
@@ -315,13 +349,18 @@ def render_charts(
 
 
 def build_info() -> dict[str, str | int | None]:
-    """What runs: version, implementation, compiler, isa, cairo version and threads (all cores)."""
+    """What runs: version, implementation, compiler, isa, cairo version and threads (all cores).
+
+    cuda: "not built", or the toolkit, the architectures, and the devices or why there is none (to
+    find out wakes the driver, which a process forked later cannot use).
+    """
     info: dict[str, str | int | None] = {
         "version": lineup_fast.__version__,
         "implementation": IMPLEMENTATION,
         "compiler": None,
         "isa": None,
         "cairo": None,
+        "cuda": None,
         "threads": len(os.sched_getaffinity(0)),
     }
     if IMPLEMENTATION == "native":

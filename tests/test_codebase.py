@@ -25,7 +25,7 @@ def _files(*patterns: str) -> list[Path]:
     return sorted(path for path in found if "__pycache__" not in path.parts)
 
 
-PYTHON, CPP = _files("*.py", "*.pyi"), _files("*.cpp", "*.hpp", "*.cu")
+PYTHON, CPP = _files("*.py", "*.pyi"), _files("*.cpp", "*.hpp", "*.cu", "*.cuh")
 
 
 def _name(path: Path) -> str:
@@ -125,8 +125,9 @@ def test_core_knows_no_python() -> None:
 
 def test_cmake_lists_every_source_and_core_test() -> None:
     text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
-    sources = {p.name for p in (ROOT / "csrc").glob("*.cpp")}
-    assert set(re.findall(r"csrc/(\w+\.cpp)", text)) == sources
+    found = [p for suffix in ("cpp", "cu") for p in (ROOT / "csrc").rglob(f"*.{suffix}")]
+    sources = {p.relative_to(ROOT / "csrc").as_posix() for p in found}
+    assert set(re.findall(r"csrc/([\w/]+\.(?:cpp|cu))\b", text)) == sources
     listed = re.search(r"foreach\(room ([\w ]+)\)", text)
     assert listed is not None
     tests = {p.stem.removeprefix("test_") for p in (ROOT / "tests/core").glob("test_*.cpp")}

@@ -42,7 +42,8 @@ def test_missing_extension_is_an_error_that_says_what_to_do() -> None:
 
 def test_build_info_names_everything() -> None:
     info = kernels.build_info()
-    assert list(info) == ["version", "implementation", "compiler", "isa", "cairo", "threads"]
+    names = ["version", "implementation", "compiler", "isa", "cairo", "cuda", "threads"]
+    assert list(info) == names
     assert all(value not in (None, "") for value in info.values())
 
 

@@ -64,7 +64,7 @@ def wheel() -> Path:
     if not wheels:
         absent("needs the wheel in dist/, which make wheel builds")
     (found,) = wheels
-    folders = ((ROOT / "csrc", "*.?pp"), (ROOT / "lineup_fast", "**/*.py"))
+    folders = ((ROOT / "csrc", "**/*.?pp"), (ROOT / "lineup_fast", "**/*.py"))
     sources = [path for folder, pattern in folders for path in folder.glob(pattern)]
     if found.stat().st_mtime < max(path.stat().st_mtime for path in sources):
         absent("the wheel in dist/ is older than the sources: make wheel")
