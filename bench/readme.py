@@ -1,4 +1,4 @@
-"""The ratios that the README shows, out of the records of runs of make bench and bench-verifier.
+"""The ratios that the README shows, out of the records of make bench, bench-verifier and bench-train.
 
 python -m bench.readme     keep what lies in bench/results under docs, write the README's tables
 """
@@ -18,6 +18,7 @@ README = ROOT / "README.md"
 KEPT = {
     RESULTS.with_name("latest.json"): ROOT / "docs" / "measured.json",
     RESULTS.with_name("verifier.json"): ROOT / "docs" / "verifier.json",
+    RESULTS.with_name("train.json"): ROOT / "docs" / "trained.json",
 }
 END = "<!-- end -->"
 
