@@ -1,0 +1,1 @@
+"""What captions are worth, measured from captions.jsonl; no captioner is ever loaded here."""
