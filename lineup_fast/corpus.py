@@ -224,9 +224,7 @@ def _group(
 ) -> Group:
     """Features and pools of the windows of one length."""
     length = cut.values.shape[1]
-    largest = float(np.abs(cut.values).max())
-    decimals = max(4, 4 - math.floor(math.log10(largest))) if largest > 0 else 4
-    decimals = min(decimals, kernels.MAX_ROUNDING)
+    decimals = run_decimals(float(np.abs(cut.values).max()))
     max_run = choices.max_run(length)
     phi = kernels.features(cut.values, threads=where.threads)
     z = phi
@@ -263,6 +261,15 @@ def _group(
         for values, channel, start in zip(cut.values, cut.channel, cut.start, strict=True)
     ]
     return Group(ids, cut, phi, pool, decimals, max_run)
+
+
+def run_decimals(largest: float) -> int:
+    """Decimals that values of this magnitude are rounded to before runs are compared.
+
+    Source: the reference's 4, more where all values are so small that 4 would make them equal.
+    """
+    decimals = max(4, 4 - math.floor(math.log10(largest))) if largest > 0 else 4
+    return min(decimals, kernels.MAX_ROUNDING)
 
 
 def item_id(values: Floats, source: str, start: int) -> str:

@@ -107,11 +107,9 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Channel], list[Refusal]]:
 
     file, name = Path(path), os.fspath(path)
     if file.is_file():
-        kind = next((s for s in SUFFIXES if file.name.lower().endswith(s)), None)
-        if kind is None:
-            raise ValueError(f"{file}: expected a name ending in {', '.join(SUFFIXES)}")
-        columns, refusals = _read_file(file, kind)
-        channels, more = tables.channels(columns, file.name[: -len(kind)], file.name)
+        columns, refusals = read_columns(file)
+        stem = file.name[: -len(_kind(file))]
+        channels, more = tables.channels(columns, stem, file.name)
         return channels, refusals + more
     is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.lower().endswith(SUFFIXES)
     if file.is_dir() or is_hub_id:
@@ -121,7 +119,20 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Channel], list[Refusal]]:
     raise FileNotFoundError(f"{name}: expected a file, a folder or a hub id owner/name")
 
 
-def _read_file(file: Path, kind: str) -> tuple[Columns, list[Refusal]]:
+def _kind(file: Path) -> str:
+    kind = next((s for s in SUFFIXES if file.name.lower().endswith(s)), None)
+    if kind is None:
+        raise ValueError(f"{file}: expected a name ending in {', '.join(SUFFIXES)}")
+    return kind
+
+
+def read_columns(file: Path) -> tuple[Columns, list[Refusal]]:
+    """The cells of a file by column, and the lines that were refused (their cells are missing).
+
+    Raises ValueError if the kind of file is unknown or it is damaged, ImportError if an extra is
+    missing.
+    """
+    kind = _kind(file)
     if kind == ".parquet":
         return _read_parquet(file), []
     try:

@@ -106,7 +106,7 @@ def _from_lists(
     domain = _find(columns, ("domain",), but=value)
     found, refusals = [], []
     for row, cell in enumerate(columns[value]):
-        values, reason = _parse_list(cell)
+        values, reason = parse_list(cell)
         if reason:
             refusals.append(Refusal(file, row + 1, value, reason))
         if values is None or (window and reason):
@@ -141,8 +141,9 @@ def _whole_numbers(cells: Any) -> bool:
     return bool(len(numbers)) and bool((np.isfinite(numbers) & (numbers == np.rint(numbers))).all())
 
 
-def _parse_list(cell: Any) -> tuple[Floats | None, str]:
-    """(values with NaN where one is bad, why it is bad); values None: nothing usable."""
+def parse_list(cell: Any) -> tuple[Floats | None, str]:
+    """A cell, a list or its text: (values with NaN where one is bad, why it is bad); values None:
+    nothing usable."""
     if isinstance(cell, str):
         cell = [part for part in re.split(r"[,\s]+", cell.strip().strip("[]")) if part]
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):

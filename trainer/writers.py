@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -34,6 +34,23 @@ class Written:
 
 
 Writer = Callable[[Sequence["Series"]], list[Written]]
+TextWriter = Callable[[Sequence[str]], list[Written]]
+
+
+class TextModel(Protocol):
+    """The settings of a model that writes text."""
+
+    @property
+    def checkpoint(self) -> str: ...
+
+    @property
+    def max_new_tokens(self) -> int | None: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def compute_dtype(self) -> str: ...
 
 
 def load_writer(config: CaptionConfig) -> Writer:
@@ -113,6 +130,20 @@ def _chart_reader(config: CaptionConfig) -> Writer:
 
 
 def _digit_reader(config: CaptionConfig) -> Writer:
+    write = load_text_writer(config)
+
+    def caption(series: Sequence[Series]) -> list[Written]:
+        return write([digits_prompt(config.caption_prompt or "", x) for x in series])
+
+    return caption
+
+
+def load_text_writer(config: TextModel) -> TextWriter:
+    """What answers instructions with the language model of the settings, greedily.
+
+    Raises:
+        ValueError: no such model.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = _load(AutoTokenizer, config.checkpoint, padding_side="left")
@@ -120,8 +151,7 @@ def _digit_reader(config: CaptionConfig) -> Writer:
         tokenizer.pad_token = tokenizer.eos_token
     model = _model(AutoModelForCausalLM, config)
 
-    def write(series: Sequence[Series]) -> list[Written]:
-        texts = [digits_prompt(config.caption_prompt or "", x) for x in series]
+    def write(texts: Sequence[str]) -> list[Written]:
         special = True
         if tokenizer.chat_template:  # it writes the special tokens itself
             special = False
@@ -131,14 +161,16 @@ def _digit_reader(config: CaptionConfig) -> Writer:
                 )
                 for text in texts
             ]
-        inputs = tokenizer(texts, padding=True, return_tensors="pt", add_special_tokens=special)
+        inputs = tokenizer(
+            list(texts), padding=True, return_tensors="pt", add_special_tokens=special
+        )
         return _greedy(model, tokenizer, inputs, config)
 
     return write
 
 
 @torch.no_grad()
-def _greedy(model: Any, tokenizer: Any, inputs: Any, config: CaptionConfig) -> list[Written]:
+def _greedy(model: Any, tokenizer: Any, inputs: Any, config: TextModel) -> list[Written]:
     inputs = inputs.to(model.device)
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     length = inputs["input_ids"].shape[1]
@@ -158,7 +190,7 @@ def _greedy(model: Any, tokenizer: Any, inputs: Any, config: CaptionConfig) -> l
     return [Written(text.strip(), done) for text, done in zip(texts, finished, strict=True)]
 
 
-def _model(kind: Any, config: CaptionConfig) -> Any:
+def _model(kind: Any, config: TextModel) -> Any:
     dtype = getattr(torch, config.compute_dtype)
     model = _load(kind, config.checkpoint, dtype=dtype).eval().to(config.device)
     if model.generation_config.eos_token_id is None:
