@@ -58,7 +58,8 @@ def test_pairs_are_the_series_with_a_value_in_both() -> None:
 def _results() -> Results:
     table = Table("ent", {"a": 0.1, "b": 1 / 3}, 0.2, {"empty": 0.0}, {"tau": 0.5}, {"c": "ünused"})
     tables = {("base", "truce", "ent"): table, ("rl", "truce", "c2s"): Table("c2s", {"a": 1.0})}
-    return Results(tables, {"truce": {"n": 3}}, {"base": {"truce": {"file": "x"}}}, [{"p": 0.5}])
+    return Results(tables, {"truce": {"n": 3}}, {"base": {"truce": {"file": "x"}}},
+                   [{"metric": "c2s", "why": "w"}], [{"p": 0.5}])  # fmt: skip
 
 
 def test_results_come_back_as_they_were(tmp_path: Path) -> None:

@@ -9,13 +9,16 @@ import sys
 _USAGE = """\
 usage: python -m trainer COMMAND …
 
-  rloo     train a captioner with the identification reward
-  sft      train a captioner on the captions of a teacher
-  caption  write captions of a corpus with any captioner
-  export   write a checkpoint as a folder for the hub, adapters merged
-  plan     memory and time of a set-up before it is started
-  report   make one HTML page out of a run folder
-  doctor   show what is installed, and which attention and loss head would run
+  rloo       train a captioner with the identification reward
+  sft        train a captioner on the captions of a teacher
+  caption    write captions of a corpus with any captioner
+  benchmark  make a benchmark folder: BEDTime, TRUCE, CaTS-Bench, long channels, any JSONL
+  rewrite    write its references anew, without names, dates and numbers
+  evaluate   measure captions on benchmarks, side by side
+  export     write a checkpoint as a folder for the hub, adapters merged
+  plan       memory and time of a set-up before it is started
+  report     make one HTML page out of a run folder
+  doctor     show what is installed, and which attention and loss head would run
 
 python -m trainer COMMAND --help tells more; torchrun … -m trainer rloo … uses several GPUs."""
 
@@ -48,6 +51,31 @@ def _caption(arguments: list[str]) -> int:
     return run(flags(CaptionConfig, arguments, "caption", "Write captions of a corpus."))
 
 
+def _benchmark(arguments: list[str]) -> int:
+    from trainer.config import flags
+    from trainer.evaluate.benchmark_command import BenchmarkConfig, run
+
+    return run(flags(BenchmarkConfig, arguments, "benchmark", "Make a benchmark folder."))
+
+
+def _rewrite(arguments: list[str]) -> int:
+    from trainer.config import flags
+    from trainer.evaluate.rewrite import RewriteConfig, run
+
+    told = "Write the references of a benchmark anew, without names, dates and numbers."
+    return run(flags(RewriteConfig, arguments, "rewrite", told))
+
+
+def _evaluate(arguments: list[str]) -> int:
+    from trainer.config import flags
+    from trainer.evaluate.evaluate_config import EvaluateConfig
+
+    config = flags(EvaluateConfig, arguments, "evaluate", "Measure captions on benchmarks.")
+    from trainer.evaluate.command import run
+
+    return run(config)
+
+
 def _report(arguments: list[str]) -> int:
     from trainer.report.command import main as report
 
@@ -78,6 +106,9 @@ _COMMANDS = {
     "rloo": _rloo,
     "sft": _sft,
     "caption": _caption,
+    "benchmark": _benchmark,
+    "rewrite": _rewrite,
+    "evaluate": _evaluate,
     "export": _export,
     "plan": _plan,
     "report": _report,

@@ -8,8 +8,9 @@ that a later run can be compared with it series by series:
                     "captioners": {label: {benchmark: {"file", "sha256", "settings"}}},
                     "results": [{"captioner", "benchmark", "metric", "mean", "n", "n_missing",
                                  "controls", "meta", "table"}],
+                    "unmeasured": [{"captioner", "benchmark", "metric", "why"}],
                     "comparisons": [{"captioner", "against", "benchmark", "metric", "n",
-                                     "difference", "p", "p_holm"}]}
+                                     "difference", "low", "high", "p", "p_holm"}]}
     tables/BENCHMARK/METRIC/CAPTIONER.jsonl
                    {"id", "value"} or {"id", "missing": why there is no value}
 """
@@ -31,6 +32,13 @@ UNSET = float("nan")  # compared by identity: another NaN is refused
 _NAME = re.compile(r"\w[\w.+@-]*")
 
 
+class UnmeasuredError(ValueError):
+    """A metric that does not apply here, such as entailment without references; the text says why.
+
+    It is reported as such, and the evaluation goes on.
+    """
+
+
 @dataclass(frozen=True)
 class Table:
     """A metric with its value for every series.
@@ -40,7 +48,8 @@ class Table:
     mean: the figure that is reported; the mean of the values unless the metric says otherwise
         (UNSET when made: that mean).
     controls: what the same metric gives where nothing can be known, or everything is, by name.
-    meta: what the figure depends on (models, recipe, thresholds), JSON types only.
+    meta: what the figure depends on (models, recipe, thresholds), JSON types only; "better":
+        "lower" where that is so.
     missing: by id, why a series has no value. An id is in `values` or here, never in neither.
 
     Raises:
@@ -127,12 +136,13 @@ Key = tuple[str, str, str]  # captioner, benchmark, metric
 class Results:
     """All tables of an evaluation, by (captioner, benchmark, metric), and what they rest on.
 
-    benchmarks, captioners, comparisons: as in results.json.
+    benchmarks, captioners, unmeasured, comparisons: as in results.json.
     """
 
     tables: dict[Key, Table] = field(default_factory=dict)
     benchmarks: dict[str, dict[str, Any]] = field(default_factory=dict)
     captioners: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unmeasured: list[dict[str, str]] = field(default_factory=list)
     comparisons: list[dict[str, Any]] = field(default_factory=list)
 
     def names(self) -> tuple[list[str], list[str], list[str]]:
@@ -171,6 +181,7 @@ def write_results(results: Results, folder: Path) -> Path:
         "benchmarks": results.benchmarks,
         "captioners": results.captioners,
         "results": rows,
+        "unmeasured": results.unmeasured,
         "comparisons": results.comparisons,
     }
     _write(folder / RESULTS, json.dumps(document, indent=1, allow_nan=False) + "\n")
@@ -192,9 +203,8 @@ def read_results(folder: Path) -> Results:
             (row["captioner"], row["benchmark"], row["metric"]): _read_table(folder, row)
             for row in document["results"]
         }
-        return Results(
-            tables, document["benchmarks"], document["captioners"], document["comparisons"]
-        )
+        named = ("benchmarks", "captioners", "unmeasured", "comparisons")
+        return Results(tables, **{name: document[name] for name in named})
     except OSError as error:
         raise ValueError(f"results: expected a folder with {RESULTS}, got {error}") from None
     except (ValueError, KeyError, TypeError) as error:

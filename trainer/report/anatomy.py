@@ -85,7 +85,7 @@ def anatomy(captions: Sequence[str], series: Sequence[Series], axis: Axis = None
             f"captions: expected one per series, at least 1, got {len(captions)} of {len(series)}"
         )
     own = [check(c, s, axis) for c, s in zip(captions, series, strict=True)]
-    elsewhere = [check(captions[i], series[j], axis) for i, j in _elsewhere(series)]
+    elsewhere = [check(captions[i], series[j], axis) for i, j in other_series(series)]
     openings = Counter(opening(caption) for caption in captions)
     common, count = openings.most_common(1)[0]
     n = len(captions)
@@ -106,7 +106,7 @@ def anatomy(captions: Sequence[str], series: Sequence[Series], axis: Axis = None
     )
 
 
-def _elsewhere(series: Sequence[Series]) -> list[tuple[int, int]]:
+def other_series(series: Sequence[Series]) -> list[tuple[int, int]]:
     """Pair every item with the next one of equal length; lengths that occur once have no pair."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for i, values in enumerate(series):

@@ -15,6 +15,7 @@ from lineup_fast import charts
 from trainer.report import panels
 from trainer.report.audit import audit_tables
 from trainer.report.claims import AXIS_TOLERANCE, RELATIVE_TOLERANCE, STEP_SLACK
+from trainer.report.evaluation import run_evaluation
 from trainer.report.examples import SPARK_HEIGHT, SPARK_WIDTH, SeriesSource, examples
 from trainer.report.run import Run
 
@@ -79,6 +80,7 @@ def build(run: Run, corpus: SeriesSource | None, *, n_examples: int = 8) -> str:
         health=panels.health(run),
         anatomy=list(found.items()),
         audit=audit_tables(run),
+        evaluation=run_evaluation(run),
         anatomy_figures=panels.anatomy_figures(found),
         examples=examples(run, corpus, style, n_examples),
         spark=(SPARK_WIDTH, SPARK_HEIGHT),

@@ -38,6 +38,7 @@ class Run:
     best: dict[str, Any] = field(default_factory=dict)
     final: dict[str, Any] = field(default_factory=dict)
     audit: dict[str, Any] = field(default_factory=dict)
+    evaluation: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
@@ -113,6 +114,8 @@ def read_run(path: Path) -> Run:
     )
     if (path / "audit.json").is_file():
         run.audit = _read_object(run, "audit.json", "the audit cannot be shown")
+    if (path / "results.json").is_file():
+        run.evaluation = _read_object(run, "results.json", "the evaluation cannot be shown")
     if not run.validation:
         run.notes.append("There is no validation pass: captions and their anatomy cannot be shown.")
     return run

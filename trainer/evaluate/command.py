@@ -1,0 +1,256 @@
+"""``python -m trainer evaluate``: captions of any captioners, measured on benchmarks.
+
+Writes results.json and a table per captioner, benchmark and metric, a value per series, and prints
+them side by side. No captioner is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lineup_fast.cli import one_line
+from trainer.evaluate import captions, statistics_marks
+from trainer.evaluate.benchmark import Benchmark
+from trainer.evaluate.captions import Captioner, CaptionFile
+from trainer.evaluate.evaluate_config import EvaluateConfig
+from trainer.evaluate.table import (
+    RESULTS,
+    Results,
+    Table,
+    UnmeasuredError,
+    read_results,
+    write_results,
+)
+
+if TYPE_CHECKING:
+    from lineup_fast.corpus import Corpus
+
+# (captions by id, benchmark, settings of the captions, settings of the evaluation) → tables
+Metric = Callable[[Mapping[str, str], Benchmark, Mapping[str, Any], EvaluateConfig], list[Table]]
+
+
+def _claims(
+    texts: Mapping[str, str],
+    benchmark: Benchmark,
+    settings: Mapping[str, Any],
+    config: EvaluateConfig,
+) -> list[Table]:
+    from lineup_fast.charts import STYLES
+    from trainer.evaluate.claim_check import claim_check
+
+    style = STYLES.get(str(settings.get("chart_style")))
+    return [claim_check(texts, benchmark, style.y_limits if style else None)]
+
+
+METRICS: dict[str, Metric] = {"claims": _claims}
+
+
+def evaluate(config: EvaluateConfig) -> Results:
+    """Measures everything; results.json grows with every table.
+
+    Raises:
+        ValueError: captions that lack series, an unknown metric, or, without `allow`, series that
+            a captioner was trained on.
+    """
+    unknown = sorted(set(config.metrics) - METRICS.keys())
+    if unknown:
+        raise ValueError(f"metrics: expected among {', '.join(METRICS)}, got {unknown[0]!r}")
+    measured = captions.captioners(list(config.captions))
+    labels = [one.label for one in measured]
+    earlier = [read_results(path) for path in config.earlier]
+    known = dict.fromkeys([*labels, *(name for found in earlier for name in found.captioners)])
+    if config.against is not None and config.against not in known:
+        raise ValueError(f"against: expected one of {', '.join(known)}, got {config.against!r}")
+    folder = out_folder(config, measured)
+    benchmarks = [Benchmark.load(Path(path)) for path in config.benchmarks]
+    names = [benchmark.name for benchmark in benchmarks]
+    if len(set(names)) < len(names):
+        raise ValueError(f"benchmarks: expected distinct names, got {', '.join(names)}")
+    chosen = {(b.name, c.label): c.of(b) for b in benchmarks for c in measured}
+    results = Results()
+    for found in earlier:
+        _add_earlier(results, found, set(labels), benchmarks)
+    trained = _corpora(config, measured)
+    for benchmark in benchmarks:
+        shared = _contamination(benchmark, measured, trained, config)
+        before = results.benchmarks.get(benchmark.name, {}).get("contamination", {})
+        told = {"contamination": {**before, **shared}}
+        results.benchmarks[benchmark.name] = _facts(benchmark) | told
+    for benchmark in benchmarks:
+        for captioner in measured:
+            texts, file = chosen[benchmark.name, captioner.label]
+            _measure(results, benchmark, captioner.label, texts, file, config, folder)
+    results.comparisons = statistics_marks.comparisons(results, config.against or labels[0])
+    write_results(results, folder)
+    return results
+
+
+def out_folder(config: EvaluateConfig, measured: list[Captioner]) -> Path:
+    """Where results go: as told, else the only run folder.
+
+    Raises:
+        ValueError: nothing told, and not one run folder.
+    """
+    if config.out is not None:
+        return config.out
+    runs = [one.run for one in measured if one.run is not None]
+    if len(runs) != 1 or len(measured) != 1:
+        raise ValueError("out: expected a folder for results.json, got none (--out)")
+    return runs[0]
+
+
+def _facts(benchmark: Benchmark) -> dict[str, Any]:
+    return {
+        "fingerprint": benchmark.fingerprint,
+        "n": len(benchmark.ids),
+        "n_asked": len(benchmark.asked_ids),
+        "n_references": sum(len(texts) for texts in benchmark.references.values()),
+        "neighbours": benchmark.meta.get("neighbours"),
+        "meta": dict(benchmark.meta),
+    }
+
+
+def _add_earlier(
+    results: Results, earlier: Results, labels: set[str], benchmarks: list[Benchmark]
+) -> None:
+    """Tables of an earlier evaluation beside the new ones; a captioner measured anew stays out.
+
+    Raises:
+        ValueError: a benchmark of the same name was another one then.
+    """
+    for benchmark in benchmarks:
+        before = earlier.benchmarks.get(benchmark.name, {}).get("fingerprint")
+        if before not in (None, benchmark.fingerprint):
+            raise ValueError(
+                f"earlier: expected results on the same {benchmark.name}, got fingerprint "
+                f"{before} where that of the benchmark is {benchmark.fingerprint}"
+            )
+    results.tables |= {key: t for key, t in earlier.tables.items() if key[0] not in labels}
+    results.captioners |= {k: v for k, v in earlier.captioners.items() if k not in labels}
+    for name, facts in earlier.benchmarks.items():
+        results.benchmarks.setdefault(name, facts)
+    results.unmeasured += [row for row in earlier.unmeasured if row["captioner"] not in labels]
+
+
+def _corpora(config: EvaluateConfig, measured: list[Captioner]) -> dict[str, Path]:
+    """The training corpus of each captioner that has one, by label."""
+    told = {}
+    for word in config.trained_on:
+        label, _, path = word.rpartition("=")
+        told[label] = Path(path)
+    strange = sorted(told.keys() - {"", *(one.label for one in measured)})
+    if strange:
+        raise ValueError(f"trained_on: expected labels of captioners, got {strange[0]!r}")
+    found = {one.label: told.get(one.label, told.get("")) for one in measured}
+    for one in measured:
+        found[one.label] = found[one.label] or captions.trained_on(one)
+    return {label: path for label, path in found.items() if path is not None}
+
+
+def _contamination(
+    benchmark: Benchmark,
+    measured: list[Captioner],
+    trained: Mapping[str, Path],
+    config: EvaluateConfig,
+) -> dict[str, Any]:
+    """By captioner what it shares with its training corpus, or that this is not known."""
+    from lineup_fast.corpus import Corpus
+    from trainer.evaluate.contamination import contamination
+
+    found: dict[str, Any] = {}
+    corpora: dict[Path, Corpus] = {}
+    for one in measured:
+        if one.label not in trained:
+            found[one.label] = "not checked: no training corpus known (--trained-on)"
+            continue
+        path = trained[one.label]
+        if path not in corpora:
+            corpora[path] = Corpus.load(path)
+        shared = contamination(benchmark, corpora[path])
+        found[one.label] = shared.summary() | {"corpus": str(path)}
+        if shared.ids and not config.allow:
+            raise ValueError(
+                f"{benchmark.name}: expected series that {one.label} was not trained on, got "
+                f"{len(shared.ids)} of {shared.n} that share a source interval "
+                f"({len(shared.interval)}) or a run ({len(shared.run)}) with {path}; --allow "
+                "measures anyway and reports it"
+            )
+    return found
+
+
+def _measure(
+    results: Results,
+    benchmark: Benchmark,
+    label: str,
+    texts: Mapping[str, str],
+    file: CaptionFile,
+    config: EvaluateConfig,
+    folder: Path,
+) -> None:
+    """Adds the tables of one captioner on one benchmark, and writes what there is so far."""
+    about = {"file": str(file.path), "sha256": file.sha256, "settings": file.settings}
+    results.captioners.setdefault(label, {})[benchmark.name] = about
+    for metric in config.metrics or METRICS:
+        print(f"{benchmark.name}: {metric} of {label}", file=sys.stderr)
+        try:
+            tables = METRICS[metric](texts, benchmark, file.settings, config)
+        except UnmeasuredError as error:
+            results.unmeasured.append(
+                {
+                    "captioner": label,
+                    "benchmark": benchmark.name,
+                    "metric": metric,
+                    "why": str(error),
+                }
+            )
+            continue
+        for table in tables:
+            key = (label, benchmark.name, table.metric)
+            results.tables[key] = table.check(benchmark.ids)
+        write_results(results, folder)
+
+
+def show(folder: Path) -> None:
+    """Prints the tables of a results folder."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    from trainer.report.evaluation import Cell, evaluation_notes, evaluation_tables
+
+    def text(cell: Cell) -> str:
+        shown = "–" if cell.value is None else f"{cell.value:.3f}{cell.mark}"
+        return f"[bold]{shown}[/bold]" if cell.best else shown
+
+    console = Console()
+    document = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    for found in evaluation_tables(document):
+        console.print(f"\n{found.title}", style="bold")
+        table = RichTable()
+        table.add_column("captions")
+        for benchmark, metric in found.columns:
+            table.add_column(f"{benchmark}\n{metric}", justify="right")
+        for name, cells in found.rows:
+            table.add_row(name, *(text(cell) for cell in cells))
+        table.add_section()
+        for name, cells in found.controls:
+            table.add_row(name, *(text(cell) for cell in cells), style="dim")
+        console.print(table)
+    for note in evaluation_notes(document):
+        console.print(note, style="dim", markup=False)
+    console.print(str(folder / RESULTS), markup=False)
+
+
+def run(config: EvaluateConfig) -> int:
+    """`python -m trainer evaluate`."""
+    try:
+        folder = out_folder(config, captions.captioners(list(config.captions)))
+        evaluate(config)
+    except (ValueError, OSError, ImportError) as error:
+        print(f"python -m trainer evaluate: {one_line(error)}", file=sys.stderr)
+        return 2
+    show(folder)
+    return 0

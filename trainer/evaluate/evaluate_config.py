@@ -1,0 +1,47 @@
+"""Settings of ``python -m trainer evaluate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Words = tuple[str, ...]
+else:
+    from typing import Annotated
+
+    import tyro
+
+    Words = Annotated[tuple[str, ...], tyro.conf.Positional]
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Measure captions on benchmarks: results.json, a value per series, tables side by side."""
+
+    captions: Words
+    """[LABEL=]FILE or [LABEL=]FOLDER: captions.jsonl of `trainer caption`, or a run folder that
+    holds such files. The same label again adds files."""
+    benchmarks: tuple[str, ...] = ()
+    """Folders made by `trainer benchmark`."""
+    metrics: tuple[str, ...] = ()
+    """Which ones; none given = all."""
+    out: Path | None = None
+    """Folder of results.json; None = the run folder, where exactly one is given."""
+    against: str | None = None
+    """The captioner that the others are compared with; None = the first one."""
+    earlier: tuple[Path, ...] = ()
+    """Folders of earlier results to show and compare beside the new ones."""
+    trained_on: tuple[str, ...] = ()
+    """[LABEL=]FOLDER: corpus a captioner was trained on; None given = as its run recorded."""
+    allow: bool = False
+    """Measure series that a captioner was trained on, and report them."""
+
+    def __post_init__(self) -> None:
+        for name in ("benchmarks", "metrics"):
+            told = tuple(part for word in getattr(self, name) for part in word.split(",") if part)
+            object.__setattr__(self, name, told)
+        for name in ("captions", "benchmarks"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: expected at least one, got none")
