@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,10 +92,22 @@ def test_evaluate_writes_a_table_per_captioner(config: EvaluateConfig, made: Ben
     assert results.benchmarks["walk"]["fingerprint"] == made.fingerprint
     assert "not checked" in results.benchmarks["walk"]["contamination"]["exact"]
     assert results.captioners["exact"]["walk"]["settings"]["checkpoint"] == "some/model"
-    (row,) = results.comparisons
+    assert [row["metric"] for row in results.comparisons] == ["claims", "characters"]
+    row = results.comparisons[0]
     vague = results.tables["vague", "walk", "claims"]
     assert (row["captioner"], row["against"], row["n"]) == ("exact", "vague", len(vague.values))
     assert row["difference"] == pytest.approx(1 - vague.mean)
+
+
+def test_captions_cut_off_are_counted(made: Benchmark, tmp_path: Path) -> None:
+    rows = [{"id": i, "caption": "x", "finished": n > 2} for n, i in enumerate(made.ids)]
+    file = tmp_path / "some.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = EvaluateConfig((str(file),), (str(tmp_path / "walk"),), out=tmp_path / "out")
+    results = command.evaluate(config)
+    assert results.captioners["some"]["walk"]["unfinished"] == 3
+    assert [row["metric"] for row in results.unmeasured] == ["claims"]
+    assert results.tables["some", "walk", "characters"].mean == 1.0
 
 
 def test_captions_that_lack_a_series_are_refused(config: EvaluateConfig, tmp_path: Path) -> None:
@@ -211,7 +225,7 @@ def test_what_does_not_apply_is_said_and_what_skips_series_is_refused(
     document = json.loads((config.out / "results.json").read_text())  # type: ignore[operator]
     tables = {table.title: table for table in evaluation_tables(document)}
     assert list(tables) == [
-        "Descriptions and identification", "Decoding from the caption alone", "Claims",
+        "Descriptions and identification", "Decoding from the caption alone", "Captions",
     ]  # fmt: skip
     decoding = tables["Decoding from the caption alone"]
     assert decoding.columns == [("walk", "forecast ↓")]
@@ -221,7 +235,9 @@ def test_what_does_not_apply_is_said_and_what_skips_series_is_refused(
     assert [(name, cells[0].value) for name, cells in decoding.controls] == [("naive", 9.0)]
     (cell,) = tables["Descriptions and identification"].rows[0][1]
     assert (cell.value, cell.note) == (None, "there are no references")
-    claims = tables["Claims"]
+    claims = tables["Captions"]
+    assert claims.columns == [("walk", "claims"), ("walk", "characters")]
+    assert [cells[1].best for _, cells in claims.rows] == [False, False]
     assert [name for name, _ in claims.controls] == ["vague: another series",
                                                      "exact: another series"]  # fmt: skip
     assert any("marks: against vague" in note for note in evaluation_notes(document))
@@ -248,6 +264,20 @@ def test_settings_that_do_not_fit_are_refused(config: EvaluateConfig, tmp_path: 
     twice = replace(config, benchmarks=config.benchmarks * 2)
     with pytest.raises(ValueError, match="benchmarks: expected distinct names"):
         command.evaluate(twice)
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys\nfrom trainer.__main__ import main\n"
+        "for command in ('benchmark', 'rewrite', 'evaluate'):\n"
+        "    try:\n        main([command, '--help'])\n"
+        "    except SystemExit as stop:\n        assert not stop.code\n"
+        "assert not {'torch', 'transformers', 'pyarrow'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in ("benchmark", "rewrite", "evaluate"):
+        assert f"usage: python -m trainer {name}" in done.stdout
 
 
 def test_marks_are_the_usual_ones() -> None:

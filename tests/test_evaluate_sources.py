@@ -155,6 +155,11 @@ def test_jsonl_of_any_kind_and_of_the_reference_evaluation(tmp_path: Path) -> No
     file.write_text(json.dumps(row) + "\n")
     (found,) = sources.jsonl(str(file)).items
     assert (found.source, found.domain, found.references) == ("crime/crime_1", "crime", ("x",))
+    file.write_text('{"series": [1, 2], "start": "soon"}\n')
+    with pytest.raises(
+        ValueError, match=r"start: expected a whole number in .*, row 1, got 'soon'"
+    ):
+        sources.jsonl(str(file))
     file.write_text("not json\n")
     with pytest.raises(ValueError, match=r"mine.jsonl"):
         sources.jsonl(str(file))
@@ -265,6 +270,11 @@ def test_the_command_makes_windows_and_described_series(
     truce = BenchmarkConfig("truce", str(DATA / "captions.parquet"), tmp_path / "t", n=40)
     assert run(truce) == 0
     assert "truce: 80 series, 23" in capsys.readouterr().out
+    assert len(sources.long_channel("saugeen", str(DATA), rows=23711).values) == 23711
+    with pytest.raises(ValueError, match="rows: expected 1 to 23741, got 23742"):
+        sources.long_channel("saugeen", str(DATA), rows=23742)
+    with pytest.raises(ValueError, match=r"column: expected one of HUFL.*, got 'flow'"):
+        sources.long_channel("etth2", str(DATA), "flow")
     nothing = BenchmarkConfig("etth2", str(tmp_path), tmp_path / "n")
     assert run(nothing) == 2
     assert "get it from" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_the_page_shows_the_tables_of_an_evaluation(run: Path) -> None:
     assert '<th colspan="1">truce</th><th colspan="1">etth2</th>' in page
     assert "<td><b>0.815</b>**</td>" in page
     assert '<td title="short">–</td>' in page
-    assert "<td><em>0.25</em></td>" in page
+    assert "<td><em>0.250</em></td>" in page
     assert "<td><b>0.215</b></td>" in page  # lower is better
     assert "truce, rl: contamination not checked: &lt;none&gt;" in page
     assert "etth2, rl: no identify_series: short" in page

@@ -40,6 +40,8 @@ class BenchmarkConfig:
     """truce: only this split."""
     column: str | None = None
     """Windows: the column of the channel; None = OT, flow or demand."""
+    rows: int | None = None
+    """Windows: only the first rows of the channel (the paper: 23,711 of saugeen)."""
     lookback: int = 128
     """Windows: steps of each."""
     horizon: int = 16
@@ -119,7 +121,7 @@ def _gather(config: BenchmarkConfig) -> Gathered:
     if config.kind == "jsonl":
         return sources.jsonl(config.data)
     return sources.windows(
-        sources.long_channel(config.kind, config.data, config.column),
+        sources.long_channel(config.kind, config.data, config.column, config.rows),
         lookback=config.lookback,
         horizon=config.horizon,
         n=5000 if config.n is None else n,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,20 +92,25 @@ def jsonl(path: str) -> Gathered:
     columns = _columns(file, ("series",))
     found = Gathered(meta={"loader": "jsonl", "file": str(file)})
     told = next((name for name in REFERENCE_COLUMNS if name in columns), None)
-    cells = {name: columns.get(name) for name in ("source", "start", "group", "domain", "dataset")}
-    uid = columns.get("series_uid") or columns.get("id")
+    names = ("source", "start", "group", "domain", "dataset", "series_uid", "id")
     for row, cell in enumerate(columns["series"]):
         values = _values(cell, found)
         if values is None:
             continue
-        at: dict[str, Any] = {k: v[row] if v is not None else None for k, v in cells.items()}
+        at: dict[str, Any] = {k: columns[k][row] if k in columns else None for k in names}
         stem = at["dataset"] or file.name.split(".", 1)[0]
-        label = uid[row] if uid is not None else f"row {row + 1}"
+        label = at["series_uid"] or at["id"] or f"row {row + 1}"
+        try:
+            start = int(at["start"] or 0)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"start: expected a whole number in {file}, row {row + 1}, got {at['start']!r}"
+            ) from None
         found.items.append(
             Item(
                 values,
                 str(at["source"] or f"{stem}/{label}"),
-                int(at["start"] or 0),
+                start,
                 _texts(columns[told][row]) if told else (),
                 str(at["group"] or ""),
                 str(at["domain"] or at["dataset"] or ""),
@@ -134,11 +140,13 @@ LONG: dict[str, tuple[tuple[str, ...], str, str]] = {
 }
 
 
-def long_channel(name: str, path: str, column: str | None = None) -> Channel:
+def long_channel(
+    name: str, path: str, column: str | None = None, rows: int | None = None
+) -> Channel:
     """The channel of a long benchmark.
 
     path: its file, or a folder that holds it under one of its usual names. column: None = the
-    usual one.
+    usual one. rows: only the first so many.
 
     Raises:
         ValueError: no such file (the text says where to get it) or column.
@@ -155,7 +163,9 @@ def long_channel(name: str, path: str, column: str | None = None) -> Channel:
     wanted = column or usual
     for channel in channels:
         if channel.source.rsplit("/", 1)[-1] == wanted:
-            return channel
+            if rows is not None and not 0 < rows <= len(channel.values):
+                raise ValueError(f"rows: expected 1 to {len(channel.values)}, got {rows}")
+            return replace(channel, values=channel.values[:rows])
     has = ", ".join(channel.source.rsplit("/", 1)[-1] for channel in channels)
     raise ValueError(f"column: expected one of {has} of {files[0]}, got {wanted!r}")
 

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CaptionFile:
-    """One captions.jsonl: texts by id; settings: those in NAME.json beside it, {} without one."""
+    """One captions.jsonl.
+
+    texts: by id. settings: those in NAME.json beside it, {} without one. unfinished: captions cut
+    off at the captioner's limit.
+    """
 
     path: Path
     texts: dict[str, str]
     settings: dict[str, Any]
     sha256: str
+    unfinished: int = 0
 
 
 @dataclass
@@ -68,6 +73,7 @@ def read_captions(path: Path) -> CaptionFile:
         raise ValueError(f"captions: expected a JSONL file or a run folder, got {path}")
     raw = path.read_bytes()
     texts: dict[str, str] = {}
+    unfinished = 0
     for number, line in enumerate(raw.decode("utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -81,9 +87,10 @@ def read_captions(path: Path) -> CaptionFile:
         if not isinstance(text, str) or texts.get(id_, text) != text:
             raise ValueError(f"captions: expected one text of {id_} in {path}, got {text!r:.60}")
         texts[id_] = text
+        unfinished += row.get("finished") is False
     beside = path.with_suffix(".json")
     settings = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
-    return CaptionFile(path, texts, settings, hashlib.sha256(raw).hexdigest())
+    return CaptionFile(path, texts, settings, hashlib.sha256(raw).hexdigest(), unfinished)
 
 
 def captioners(words: list[str]) -> list[Captioner]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lineup_fast.cli import one_line
+from lineup_fast.cli_options import progress
 from trainer.evaluate import captions, statistics_marks
 from trainer.evaluate.benchmark import Benchmark
 from trainer.evaluate.captions import Captioner, CaptionFile
@@ -46,7 +48,12 @@ def _claims(
     return [claim_check(texts, benchmark, style.y_limits if style else None)]
 
 
-METRICS: dict[str, Metric] = {"claims": _claims}
+def _characters(texts: Mapping[str, str], *_: object) -> list[Table]:
+    values = {id_: float(len(text)) for id_, text in texts.items()}
+    return [Table("characters", values, meta={"better": "neither"})]
+
+
+METRICS: dict[str, Metric] = {"claims": _claims, "characters": _characters}
 
 
 def evaluate(config: EvaluateConfig) -> Results:
@@ -65,7 +72,7 @@ def evaluate(config: EvaluateConfig) -> Results:
     known = dict.fromkeys([*labels, *(name for found in earlier for name in found.captioners)])
     if config.against is not None and config.against not in known:
         raise ValueError(f"against: expected one of {', '.join(known)}, got {config.against!r}")
-    folder = out_folder(config, measured)
+    folder = out_folder(config)
     benchmarks = [Benchmark.load(Path(path)) for path in config.benchmarks]
     names = [benchmark.name for benchmark in benchmarks]
     if len(set(names)) < len(names):
@@ -80,27 +87,28 @@ def evaluate(config: EvaluateConfig) -> Results:
         before = results.benchmarks.get(benchmark.name, {}).get("contamination", {})
         told = {"contamination": {**before, **shared}}
         results.benchmarks[benchmark.name] = _facts(benchmark) | told
-    for benchmark in benchmarks:
-        for captioner in measured:
-            texts, file = chosen[benchmark.name, captioner.label]
-            _measure(results, benchmark, captioner.label, texts, file, config, folder)
+    for done, (benchmark, one) in enumerate(product(benchmarks, measured)):
+        progress(f"{one.label} on {benchmark.name}", done, len(chosen))
+        texts, file = chosen[benchmark.name, one.label]
+        _measure(results, benchmark, one.label, texts, file, config, folder)
+    progress("measured", len(chosen), len(chosen))
     results.comparisons = statistics_marks.comparisons(results, config.against or labels[0])
     write_results(results, folder)
     return results
 
 
-def out_folder(config: EvaluateConfig, measured: list[Captioner]) -> Path:
-    """Where results go: as told, else the only run folder.
+def out_folder(config: EvaluateConfig) -> Path:
+    """Where results go: as told, else the run folder, where nothing but one was given.
 
     Raises:
-        ValueError: nothing told, and not one run folder.
+        ValueError: nothing told, and something else given.
     """
     if config.out is not None:
         return config.out
-    runs = [one.run for one in measured if one.run is not None]
-    if len(runs) != 1 or len(measured) != 1:
+    given = [Path(word.rpartition("=")[2]) for word in config.captions]
+    if len(given) != 1 or not given[0].is_dir():
         raise ValueError("out: expected a folder for results.json, got none (--out)")
-    return runs[0]
+    return given[0]
 
 
 def _facts(benchmark: Benchmark) -> dict[str, Any]:
@@ -192,10 +200,14 @@ def _measure(
     folder: Path,
 ) -> None:
     """Adds the tables of one captioner on one benchmark, and writes what there is so far."""
-    about = {"file": str(file.path), "sha256": file.sha256, "settings": file.settings}
+    about = {
+        "file": str(file.path),
+        "sha256": file.sha256,
+        "settings": file.settings,
+        "unfinished": file.unfinished,
+    }
     results.captioners.setdefault(label, {})[benchmark.name] = about
     for metric in config.metrics or METRICS:
-        print(f"{benchmark.name}: {metric} of {label}", file=sys.stderr)
         try:
             tables = METRICS[metric](texts, benchmark, file.settings, config)
         except UnmeasuredError as error:
@@ -219,10 +231,10 @@ def show(folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    from trainer.report.evaluation import Cell, evaluation_notes, evaluation_tables
+    from trainer.report.evaluation import Cell, digits, evaluation_notes, evaluation_tables
 
     def text(cell: Cell) -> str:
-        shown = "–" if cell.value is None else f"{cell.value:.3f}{cell.mark}"
+        shown = f"{digits(cell.value)}{cell.mark}"
         return f"[bold]{shown}[/bold]" if cell.best else shown
 
     console = Console()
@@ -247,7 +259,7 @@ def show(folder: Path) -> None:
 def run(config: EvaluateConfig) -> int:
     """`python -m trainer evaluate`."""
     try:
-        folder = out_folder(config, captions.captioners(list(config.captions)))
+        folder = out_folder(config)
         evaluate(config)
     except (ValueError, OSError, ImportError) as error:
         print(f"python -m trainer evaluate: {one_line(error)}", file=sys.stderr)

@@ -49,7 +49,7 @@ class Table:
         (UNSET when made: that mean).
     controls: what the same metric gives where nothing can be known, or everything is, by name.
     meta: what the figure depends on (models, recipe, thresholds), JSON types only; "better":
-        "lower" where that is so.
+        "lower" or "neither" where that is so.
     missing: by id, why a series has no value. An id is in `values` or here, never in neither.
 
     Raises:

@@ -14,7 +14,7 @@ LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 TABLES = (
     ("Descriptions and identification", ("entailment", "identify")),
     ("Decoding from the caption alone", ("forecast", "reconstruct")),
-    ("Claims", ("claims",)),
+    ("Captions", ("claims", "characters")),
 )
 OTHERS = "Other metrics"
 
@@ -67,6 +67,13 @@ def run_evaluation(run: Run) -> tuple[list[EvaluationTable], list[str]] | None:
 def mark(p: float | None) -> str:
     """Stars of a p-value: 0.05, 0.01, 0.001."""
     return next((stars for level, stars in LEVELS if p is not None and p < level), "")
+
+
+def digits(value: float | None) -> str:
+    """A figure of a table: three decimals, one from 100 on, "–" where there is none."""
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def evaluation_tables(document: Mapping[str, Any]) -> list[EvaluationTable]:
@@ -133,7 +140,10 @@ def _lower(column: tuple[str, str], rows: Rows) -> bool:
 def _best(column: tuple[str, str], rows: Rows) -> float | None:
     """The best mean of a column, None where there is nothing to choose between."""
     means = [row["mean"] for key, row in rows.items() if key[1:] == column]
-    if len(means) < 2 or min(means) == max(means):
+    neutral = any(
+        row["meta"].get("better") == "neither" for k, row in rows.items() if k[1:] == column
+    )
+    if len(means) < 2 or min(means) == max(means) or neutral:
         return None
     return float(min(means) if _lower(column, rows) else max(means))
 

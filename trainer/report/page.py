@@ -15,7 +15,7 @@ from lineup_fast import charts
 from trainer.report import panels
 from trainer.report.audit import audit_tables
 from trainer.report.claims import AXIS_TOLERANCE, RELATIVE_TOLERANCE, STEP_SLACK
-from trainer.report.evaluation import run_evaluation
+from trainer.report.evaluation import digits, run_evaluation
 from trainer.report.examples import SPARK_HEIGHT, SPARK_WIDTH, SeriesSource, examples
 from trainer.report.run import Run
 
@@ -67,7 +67,7 @@ def build(run: Run, corpus: SeriesSource | None, *, n_examples: int = 8) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"pct": percent, "num": number}
+    environment.filters |= {"pct": percent, "num": number, "digits": digits}
     return environment.get_template("page.html.j2").render(
         name=run.path.resolve().name,
         facts=facts(run),
