@@ -21,7 +21,9 @@ from trainer.evaluate.benchmark_build import make_benchmark
 from trainer.evaluate.captions import captioners, trained_on
 from trainer.evaluate.claim_check import claim_check, share
 from trainer.evaluate.evaluate_config import EvaluateConfig
-from trainer.evaluate.table import Table, UnmeasuredError, read_results
+from trainer.evaluate.statistics import holm
+from trainer.evaluate.statistics_marks import comparisons
+from trainer.evaluate.table import Results, Table, UnmeasuredError, read_results
 from trainer.report.anatomy import CaptionCheck
 from trainer.report.evaluation import evaluation_notes, evaluation_tables, mark
 
@@ -92,8 +94,7 @@ def test_evaluate_writes_a_table_per_captioner(config: EvaluateConfig, made: Ben
     assert results.benchmarks["walk"]["fingerprint"] == made.fingerprint
     assert "not checked" in results.benchmarks["walk"]["contamination"]["exact"]
     assert results.captioners["exact"]["walk"]["settings"]["checkpoint"] == "some/model"
-    assert [row["metric"] for row in results.comparisons] == ["claims", "characters"]
-    row = results.comparisons[0]
+    (row,) = results.comparisons  # more characters are neither better nor worse
     vague = results.tables["vague", "walk", "claims"]
     assert (row["captioner"], row["against"], row["n"]) == ("exact", "vague", len(vague.values))
     assert row["difference"] == pytest.approx(1 - vague.mean)
@@ -282,3 +283,26 @@ def test_help_needs_no_torch() -> None:
 
 def test_marks_are_the_usual_ones() -> None:
     assert [mark(p) for p in (None, 0.2, 0.04, 0.009, 0.0009)] == ["", "", "*", "**", "***"]
+
+
+def _level(at: float, spread: float, metric: str) -> Table:
+    rng = np.random.default_rng(round(100 * at))
+    return Table(metric, {str(i): at + spread * rng.normal() for i in range(30)})
+
+
+def test_p_values_are_corrected_within_a_table_of_the_paper() -> None:
+    results = Results()
+    for captioner, at in (("base", 0.2), ("sft", 0.25), ("rl", 0.6)):
+        for metric in ("entailment", "identify_series", "forecast"):
+            results.tables[captioner, "b", metric] = _level(at, 0.1, metric)
+    rows = comparisons(results, "base")
+    found = {(row["captioner"], row["metric"]): row for row in rows}
+    assert len(found) == len(rows) == 6
+    expected = holm([found[c, m]["p"] for m in ("entailment", "identify_series")
+                     for c in ("sft", "rl")])  # fmt: skip
+    assert [found[c, m]["p_holm"] for m in ("entailment", "identify_series")
+            for c in ("sft", "rl")] == pytest.approx(expected)  # fmt: skip
+    alone = [found[c, "forecast"] for c in ("sft", "rl")]
+    assert [row["p_holm"] for row in alone] == pytest.approx(holm([row["p"] for row in alone]))
+    assert found["rl", "forecast"]["p_holm"] < 0.001
+    assert found["rl", "forecast"]["difference"] == pytest.approx(0.4, abs=0.06)

@@ -10,10 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.test_caption import random_llama
 from trainer.evaluate.benchmark import Benchmark
 from trainer.evaluate.benchmark_build import Gathered, Item, make_benchmark
 from trainer.evaluate.benchmark_command import BenchmarkConfig, make
-from trainer.evaluate.rewrite import RewriteConfig, flaw, read_rewritten, replaced, rewrite
+from trainer.evaluate.rewrite import (
+    RewriteConfig,
+    flaw,
+    read_rewritten,
+    replaced,
+    rewrite,
+    run,
+)
 from trainer.writers import Written
 
 
@@ -129,3 +137,18 @@ def test_a_benchmark_takes_rewritten_references(tmp_path: Path) -> None:
     anew.write_text("".join(json.dumps(line) + "\n" for line in lines[1:]))
     with pytest.raises(ValueError, match="rewritten: expected all references of"):
         make(replace(config, out=tmp_path / "d", rewritten=anew))
+
+
+def test_a_language_model_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _benchmark(tmp_path / "b")
+    random_llama(tmp_path / "llm", 2000)
+    config = replace(
+        _config(tmp_path), checkpoint=str(tmp_path / "llm"), max_new_tokens=8, tries=2,
+        compute_dtype="float32", at_once=2, stages="numberless",
+    )  # fmt: skip
+    status = run(config)
+    said = capsys.readouterr().out
+    written = len(config.out.read_text().splitlines())
+    assert f"{written} references written to {config.out}, {2 - written} refused" in said
+    assert status == (0 if written == 2 else 1)
+    assert run(replace(config, benchmark=tmp_path)) == 2

@@ -91,7 +91,7 @@ def evaluation_tables(document: Mapping[str, Any]) -> list[EvaluationTable]:
     measured = {key[1:] for key in keys}
     tables = []
     for title in dict.fromkeys([*(name for name, _ in TABLES), OTHERS]):
-        some = [metric for metric in metrics if _title(metric) == title]
+        some = [metric for metric in metrics if title_of(metric) == title]
         columns = [(b, m) for b in benchmarks for m in some if (b, m) in measured]
         if columns:
             tables.append(_table(title, columns, rows, absent, marks))
@@ -102,7 +102,8 @@ def _by_key(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], Map
     return {(row["captioner"], row["benchmark"], row["metric"]): row for row in rows}
 
 
-def _title(metric: str) -> str:
+def title_of(metric: str) -> str:
+    """The table that a metric stands in."""
     return next((name for name, starts in TABLES if metric.startswith(starts)), OTHERS)
 
 
@@ -189,7 +190,9 @@ def evaluation_notes(document: Mapping[str, Any]) -> list[str]:
     against = dict.fromkeys(row["against"] for row in document["comparisons"])
     if against:
         levels = ", ".join(f"{stars} p < {level:g}" for level, stars in reversed(LEVELS))
-        notes.append(f"marks: against {', '.join(against)}, paired by series, Holm: {levels}")
+        notes.append(
+            f"marks: against {', '.join(against)}, paired by series, Holm over each table: {levels}"
+        )
     return notes
 
 
