@@ -6,10 +6,10 @@ import sys
 from typing import Any
 
 
-def from_pretrained(kind: Any, name: Any, **options: Any) -> Any:
+def from_pretrained(kind: Any, name: Any, *, role: str = "verifier", **options: Any) -> Any:
     """``kind.from_pretrained(name)`` of a transformers class, progress bars only on a terminal.
 
-    Raises: ValueError where there is no such model.
+    Raises: ValueError, which says what the model was wanted as (``role``), where there is none.
     """
     from transformers.utils import logging as library
 
@@ -20,14 +20,14 @@ def from_pretrained(kind: Any, name: Any, **options: Any) -> Any:
         return kind.from_pretrained(str(name), **options)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"verifier: expected a folder or hub id of a model, got {str(name)!r} ({error})"
+            f"{role}: expected a folder or hub id of a model, got {str(name)!r} ({error})"
         ) from error
     finally:
         if shown:
             library.enable_progress_bar()
 
 
-def load_tokenizer(name: Any) -> Any:
+def load_tokenizer(name: Any, *, role: str = "verifier") -> Any:
     """The tokenizer of a model folder or hub id, with the rules of splitting that its file states.
 
     Raises: ValueError where there is none.
@@ -39,4 +39,5 @@ def load_tokenizer(name: Any) -> Any:
     # replace those in tokenizer.json without a word (model type qwen2 in transformers 5.24).
     generic = ("TokenizersBackend", "PreTrainedTokenizerFast")
     declared = get_tokenizer_config(str(name)).get("tokenizer_class")
-    return from_pretrained(PreTrainedTokenizerFast if declared in generic else AutoTokenizer, name)
+    kind = PreTrainedTokenizerFast if declared in generic else AutoTokenizer
+    return from_pretrained(kind, name, role=role)
