@@ -14,13 +14,16 @@ import pytest
 
 from lineup_fast.corpus import build
 from lineup_fast.readers import Channel
+from tests.toy_nli import classifier, tokenizer
 from trainer.evaluate import benchmark_sources as sources
 from trainer.evaluate import command
 from trainer.evaluate.benchmark import Benchmark
-from trainer.evaluate.benchmark_build import make_benchmark
+from trainer.evaluate.benchmark_build import Gathered, Item, make_benchmark
 from trainer.evaluate.captions import captioners, trained_on
 from trainer.evaluate.claim_check import claim_check, share
+from trainer.evaluate.entailment import entailment
 from trainer.evaluate.evaluate_config import EvaluateConfig
+from trainer.evaluate.nli import NliModel
 from trainer.evaluate.statistics import holm
 from trainer.evaluate.statistics_marks import comparisons
 from trainer.evaluate.table import Results, Table, UnmeasuredError, read_results
@@ -107,7 +110,7 @@ def test_captions_cut_off_are_counted(made: Benchmark, tmp_path: Path) -> None:
     config = EvaluateConfig((str(file),), (str(tmp_path / "walk"),), out=tmp_path / "out")
     results = command.evaluate(config)
     assert results.captioners["some"]["walk"]["unfinished"] == 3
-    assert [row["metric"] for row in results.unmeasured] == ["claims"]
+    assert [row["metric"] for row in results.unmeasured] == ["entailment", "claims"]
     assert results.tables["some", "walk", "characters"].mean == 1.0
 
 
@@ -218,11 +221,12 @@ def test_what_does_not_apply_is_said_and_what_skips_series_is_refused(
         values = {id_: float(len(text)) for id_, text in list(texts.items())}
         return [Table("forecast", values, controls={"naive": 9.0}, meta={"better": "lower"})]
 
-    monkeypatch.setitem(command.METRICS, "entailment", inapplicable)  # type: ignore[arg-type]
+    monkeypatch.setitem(command.METRICS, "identify", inapplicable)  # type: ignore[arg-type]
     monkeypatch.setitem(command.METRICS, "forecast", lossy)  # type: ignore[arg-type]
     assert command.run(config) == 0
     shown = capsys.readouterr().out
-    assert "walk, exact: no entailment: there are no references" in shown
+    assert "walk, exact: no identify: there are no references" in shown
+    assert "walk, exact: no entailment: the benchmark has no references" in shown
     document = json.loads((config.out / "results.json").read_text())  # type: ignore[operator]
     tables = {table.title: table for table in evaluation_tables(document)}
     assert list(tables) == [
@@ -234,8 +238,10 @@ def test_what_does_not_apply_is_said_and_what_skips_series_is_refused(
         ("vague", True), ("exact", False),
     ]  # fmt: skip
     assert [(name, cells[0].value) for name, cells in decoding.controls] == [("naive", 9.0)]
-    (cell,) = tables["Descriptions and identification"].rows[0][1]
-    assert (cell.value, cell.note) == (None, "there are no references")
+    cells = tables["Descriptions and identification"].rows[0][1]
+    assert [(cell.value, cell.note) for cell in cells] == [
+        (None, "the benchmark has no references"), (None, "there are no references"),
+    ]  # fmt: skip
     claims = tables["Captions"]
     assert claims.columns == [("walk", "claims"), ("walk", "characters")]
     assert [cells[1].best for _, cells in claims.rows] == [False, False]
@@ -251,11 +257,40 @@ def test_what_does_not_apply_is_said_and_what_skips_series_is_refused(
         command.evaluate(config)
 
 
+def test_entailment_is_asked_of_an_nli_model(config: EvaluateConfig, tmp_path: Path) -> None:
+    classifier("Bert").save_pretrained(tmp_path / "nli")
+    tokenizer(types=True).save_pretrained(tmp_path / "nli")
+    rng = np.random.default_rng(4)
+    told = [("It rises.", "It goes up."), ("It falls.",), (), ("It peaks.",), ("It dips.",)]
+    items = [Item(rng.normal(size=9), f"s/{i}", 0, t) for i, t in enumerate(told)]
+    made = make_benchmark("told", Gathered(items))
+    made.save(tmp_path / "told")
+    _write(tmp_path / "exact", made, _exact, "told")
+    asked = replace(
+        config, captions=config.captions[1:], benchmarks=(str(tmp_path / "told"),),
+        nli=str(tmp_path / "nli"), metrics=("entailment",),
+    )  # fmt: skip
+    table = command.evaluate(asked).tables["exact", "told", "entailment"]
+    assert (len(table.values), list(table.missing)) == (4, [items[2].id])
+    document = json.loads((config.out / "results.json").read_text())  # type: ignore[operator]
+    shown = {t.title: [metric for _, metric in t.columns] for t in evaluation_tables(document)}
+    assert shown == {
+        "Descriptions and identification": ["entailment"],
+        "Details": ["entailment_reverse", "entailment_both", "entailment_q"],
+    }
+    assert table.meta["model"] == str(tmp_path / "nli")
+    texts = {i: _exact(made.series(i)) for i in made.ids}
+    model = NliModel.load(tmp_path / "nli")
+    assert table.values == entailment(texts, made, model)[0].values
+
+
 def test_settings_that_do_not_fit_are_refused(config: EvaluateConfig, tmp_path: Path) -> None:
     assert EvaluateConfig(("c",), ("a,b", "d")).benchmarks == ("a", "b", "d")
     with pytest.raises(ValueError, match="benchmarks: expected at least one"):
         EvaluateConfig(("c",))
-    with pytest.raises(ValueError, match=r"metrics: expected among claims.* got 'x'"):
+    with pytest.raises(ValueError, match="tau: expected between 0 and 1, got 1"):
+        replace(config, tau=1.0)
+    with pytest.raises(ValueError, match=r"metrics: expected among .*claims.* got 'x'"):
         command.evaluate(replace(config, metrics=("x",)))
     with pytest.raises(ValueError, match=r"out: expected a folder for results\.json"):
         command.evaluate(replace(config, out=None))

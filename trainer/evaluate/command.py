@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lineup_fast.cli import one_line
 from lineup_fast.cli_options import progress
@@ -19,41 +19,14 @@ from trainer.evaluate import captions, statistics_marks
 from trainer.evaluate.benchmark import Benchmark
 from trainer.evaluate.captions import Captioner, CaptionFile
 from trainer.evaluate.evaluate_config import EvaluateConfig
+from trainer.evaluate.metrics import METRICS
 from trainer.evaluate.table import (
     RESULTS,
     Results,
-    Table,
     UnmeasuredError,
     read_results,
     write_results,
 )
-
-if TYPE_CHECKING:
-    from lineup_fast.corpus import Corpus
-
-# (captions by id, benchmark, settings of the captions, settings of the evaluation) → tables
-Metric = Callable[[Mapping[str, str], Benchmark, Mapping[str, Any], EvaluateConfig], list[Table]]
-
-
-def _claims(
-    texts: Mapping[str, str],
-    benchmark: Benchmark,
-    settings: Mapping[str, Any],
-    config: EvaluateConfig,
-) -> list[Table]:
-    from lineup_fast.charts import STYLES
-    from trainer.evaluate.claim_check import claim_check
-
-    style = STYLES.get(str(settings.get("chart_style")))
-    return [claim_check(texts, benchmark, style.y_limits if style else None)]
-
-
-def _characters(texts: Mapping[str, str], *_: object) -> list[Table]:
-    values = {id_: float(len(text)) for id_, text in texts.items()}
-    return [Table("characters", values, meta={"better": "neither"})]
-
-
-METRICS: dict[str, Metric] = {"claims": _claims, "characters": _characters}
 
 
 def evaluate(config: EvaluateConfig) -> Results:
@@ -227,11 +200,17 @@ def _measure(
 
 
 def show(folder: Path) -> None:
-    """Prints the tables of a results folder."""
+    """Prints the tables of a results folder but the details, which are in the report."""
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    from trainer.report.evaluation import Cell, digits, evaluation_notes, evaluation_tables
+    from trainer.report.evaluation import (
+        DETAILS,
+        Cell,
+        digits,
+        evaluation_notes,
+        evaluation_tables,
+    )
 
     def text(cell: Cell) -> str:
         shown = f"{digits(cell.value)}{cell.mark}"
@@ -240,6 +219,8 @@ def show(folder: Path) -> None:
     console = Console()
     document = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     for found in evaluation_tables(document):
+        if found.title == DETAILS:
+            continue
         console.print(f"\n{found.title}", style="bold")
         table = RichTable()
         table.add_column("captions")
@@ -258,6 +239,10 @@ def show(folder: Path) -> None:
 
 def run(config: EvaluateConfig) -> int:
     """`python -m trainer evaluate`."""
+    if config.threads:
+        import torch
+
+        torch.set_num_threads(config.threads)
     try:
         folder = out_folder(config)
         evaluate(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     Words = tuple[str, ...]
@@ -27,6 +27,18 @@ class EvaluateConfig:
     """Folders made by `trainer benchmark`."""
     metrics: tuple[str, ...] = ()
     """Which ones; none given = all."""
+    nli: str = "tasksource/deberta-base-long-nli"
+    """entailment: the NLI model, a folder or hub id."""
+    tau: float = 0.5
+    """entailment: a reference counts as entailed from this probability on."""
+    too_long: Literal["refuse", "leave out"] = "refuse"
+    """entailment: what becomes of texts longer than the model reads; they are never cut."""
+    device: str = "cpu"
+    """Device of the models that measure."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Their weights and matmuls."""
+    threads: int = 0
+    """CPU threads, 0 = all cores."""
     out: Path | None = None
     """Folder of results.json; None = the run folder, where exactly one is given."""
     against: str | None = None
@@ -42,6 +54,10 @@ class EvaluateConfig:
         for name in ("benchmarks", "metrics"):
             told = tuple(part for word in getattr(self, name) for part in word.split(",") if part)
             object.__setattr__(self, name, told)
+        if not 0 < self.tau < 1:
+            raise ValueError(f"tau: expected between 0 and 1, got {self.tau}")
+        if self.threads < 0:
+            raise ValueError(f"threads: expected at least 0, got {self.threads}")
         for name in ("captions", "benchmarks"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: expected at least one, got none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,6 +18,8 @@ TABLES = (
     ("Captions", ("claims", "characters")),
 )
 OTHERS = "Other metrics"
+DETAILS = "Details"  # other directions and thresholds, single verifiers
+_DETAIL = re.compile(r"@|_(reverse|both|q)$")
 
 Rows = Mapping[tuple[str, str, str], Mapping[str, Any]]  # by captioner, benchmark, metric
 
@@ -90,7 +93,7 @@ def evaluation_tables(document: Mapping[str, Any]) -> list[EvaluationTable]:
     metrics = list(dict.fromkeys(metric for _, _, metric in keys))
     measured = {key[1:] for key in keys}
     tables = []
-    for title in dict.fromkeys([*(name for name, _ in TABLES), OTHERS]):
+    for title in dict.fromkeys([*(name for name, _ in TABLES), OTHERS, DETAILS]):
         some = [metric for metric in metrics if title_of(metric) == title]
         columns = [(b, m) for b in benchmarks for m in some if (b, m) in measured]
         if columns:
@@ -104,6 +107,8 @@ def _by_key(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], Map
 
 def title_of(metric: str) -> str:
     """The table that a metric stands in."""
+    if _DETAIL.search(metric):
+        return DETAILS
     return next((name for name, starts in TABLES if metric.startswith(starts)), OTHERS)
 
 

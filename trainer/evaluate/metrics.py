@@ -1,0 +1,64 @@
+"""The metrics of ``python -m trainer evaluate``, by the word that chooses them.
+
+Each is (captions by id, benchmark, settings of the captions, settings of the evaluation) → tables,
+and raises UnmeasuredError where it does not apply. Models are loaded when first needed and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from lineup_fast.cli_options import progress
+from trainer.evaluate.table import Table, UnmeasuredError
+
+if TYPE_CHECKING:
+    from trainer.evaluate.benchmark import Benchmark
+    from trainer.evaluate.evaluate_config import EvaluateConfig
+    from trainer.evaluate.nli import NliModel
+
+Captions = Mapping[str, str]
+Metric = Callable[[Captions, "Benchmark", Mapping[str, Any], "EvaluateConfig"], list[Table]]
+
+
+def _entailment(
+    texts: Captions, benchmark: Benchmark, _: Mapping[str, Any], config: EvaluateConfig
+) -> list[Table]:
+    from trainer.evaluate.entailment import entailment
+
+    if not benchmark.references:
+        raise UnmeasuredError("the benchmark has no references")
+    model = _nli(config.nli, config.device, config.dtype)
+    return entailment(
+        texts, benchmark, model, tau=config.tau, too_long=config.too_long, progress=progress
+    )
+
+
+@lru_cache(maxsize=1)
+def _nli(name: str, device: str, dtype: str) -> NliModel:
+    from trainer.evaluate.nli import NliModel
+
+    return NliModel.load(name, device=device, dtype=dtype)
+
+
+def _claims(
+    texts: Captions, benchmark: Benchmark, settings: Mapping[str, Any], _: EvaluateConfig
+) -> list[Table]:
+    from lineup_fast.charts import STYLES
+    from trainer.evaluate.claim_check import claim_check
+
+    style = STYLES.get(str(settings.get("chart_style")))
+    return [claim_check(texts, benchmark, style.y_limits if style else None)]
+
+
+def _characters(texts: Captions, *_: object) -> list[Table]:
+    values = {id_: float(len(text)) for id_, text in texts.items()}
+    return [Table("characters", values, meta={"better": "neither"})]
+
+
+METRICS: dict[str, Metric] = {
+    "entailment": _entailment,
+    "claims": _claims,
+    "characters": _characters,
+}
