@@ -211,6 +211,33 @@ def test_later_runs_compare_against_earlier_ones(config: EvaluateConfig, tmp_pat
         command.evaluate(replace(later, earlier=(tmp_path / "later",)))
 
 
+def test_a_killed_evaluation_goes_on_where_it_was(
+    config: EvaluateConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def slow(texts: dict[str, str], *_: object) -> list[Table]:
+        asked.append(next(iter(texts.values())))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return [Table("slow", {id_: float(len(text)) for id_, text in texts.items()})]
+
+    monkeypatch.setitem(command.METRICS, "slow", slow)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        command.evaluate(config)
+    resumed = command.evaluate(replace(config, resume=True))
+    assert asked[0].startswith(("Starts at 40", "Moves"))  # of "vague", and not asked again
+    assert [text.startswith(("Starts at 40", "Moves")) for text in asked] == [True, False, False]
+    assert resumed == command.evaluate(config)
+    assert len(asked) == 5  # without --resume everything is measured anew
+    with pytest.raises(ValueError, match=r"resume: expected the settings .* other \['tau'\]"):
+        command.evaluate(replace(config, resume=True, tau=0.7))
+    file = tmp_path / "exact" / "walk.jsonl"
+    file.write_text(file.read_text().replace("Starts", "Begins"))
+    command.evaluate(replace(config, resume=True))
+    assert len(asked) == 6  # other captions are measured anew
+
+
 def test_what_does_not_apply_is_said_and_what_skips_series_is_refused(
     config: EvaluateConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,11 +30,11 @@ from trainer.evaluate.table import (
 
 
 def evaluate(config: EvaluateConfig) -> Results:
-    """Measures everything; results.json grows with every table.
+    """Measures everything; results.json grows with every metric.
 
     Raises:
-        ValueError: captions that lack series, an unknown metric, or, without `allow`, series that
-            a captioner was trained on.
+        ValueError: captions that lack series, an unknown metric, other settings than those of the
+            evaluation to be resumed, or, without `allow`, series that a captioner was trained on.
     """
     unknown = sorted(set(config.metrics) - METRICS.keys())
     if unknown:
@@ -51,7 +51,7 @@ def evaluate(config: EvaluateConfig) -> Results:
     if len(set(names)) < len(names):
         raise ValueError(f"benchmarks: expected distinct names, got {', '.join(names)}")
     chosen = {(b.name, c.label): c.of(b) for b in benchmarks for c in measured}
-    results = Results()
+    results = Results(settings=json.loads(json.dumps(config.settings())))
     for found in earlier:
         _add_earlier(results, found, set(labels), benchmarks)
     trained = _corpora(config, measured)
@@ -60,6 +60,9 @@ def evaluate(config: EvaluateConfig) -> Results:
         before = results.benchmarks.get(benchmark.name, {}).get("contamination", {})
         told = {"contamination": {**before, **shared}}
         results.benchmarks[benchmark.name] = _facts(benchmark) | told
+    if config.resume and (folder / RESULTS).is_file():
+        _keep(results, read_results(folder), chosen)
+    write_results(results, folder)
     for done, (benchmark, one) in enumerate(product(benchmarks, measured)):
         progress(f"{one.label} on {benchmark.name}", done, len(chosen))
         texts, file = chosen[benchmark.name, one.label]
@@ -163,6 +166,32 @@ def _contamination(
     return found
 
 
+def _keep(
+    results: Results,
+    before: Results,
+    chosen: Mapping[tuple[str, str], tuple[Mapping[str, str], CaptionFile]],
+) -> None:
+    """Adds what was measured before of the same captions on the same benchmark."""
+    changed = {k for k in results.settings if before.settings.get(k) != results.settings[k]}
+    if changed:
+        raise ValueError(
+            f"resume: expected the settings of the results there, got other {sorted(changed)}"
+        )
+    for (benchmark, label), (_, file) in chosen.items():
+        about = before.captioners.get(label, {}).get(benchmark, {})
+        now = results.benchmarks[benchmark]["fingerprint"]
+        then = before.benchmarks.get(benchmark, {}).get("fingerprint")
+        if about.get("sha256") != file.sha256 or now != then:
+            continue
+        results.captioners.setdefault(label, {})[benchmark] = about
+        results.tables |= {k: t for k, t in before.tables.items() if k[:2] == (label, benchmark)}
+        results.unmeasured += [
+            row
+            for row in before.unmeasured
+            if (row["captioner"], row["benchmark"]) == (label, benchmark)
+        ]
+
+
 def _measure(
     results: Results,
     benchmark: Benchmark,
@@ -173,30 +202,31 @@ def _measure(
     folder: Path,
 ) -> None:
     """Adds the tables of one captioner on one benchmark, and writes what there is so far."""
-    about = {
-        "file": str(file.path),
-        "sha256": file.sha256,
-        "settings": file.settings,
-        "unfinished": file.unfinished,
-    }
-    results.captioners.setdefault(label, {})[benchmark.name] = about
+    about = results.captioners.setdefault(label, {}).setdefault(
+        benchmark.name,
+        {
+            "file": str(file.path),
+            "sha256": file.sha256,
+            "settings": file.settings,
+            "unfinished": file.unfinished,
+            "measured": [],
+        },
+    )
     for metric in config.metrics or METRICS:
+        if metric in about["measured"]:
+            continue
+        key = {"captioner": label, "benchmark": benchmark.name, "metric": metric}
         try:
             tables = METRICS[metric](texts, benchmark, file.settings, config)
         except UnmeasuredError as error:
-            results.unmeasured.append(
-                {
-                    "captioner": label,
-                    "benchmark": benchmark.name,
-                    "metric": metric,
-                    "why": str(error),
-                }
-            )
-            continue
-        for table in tables:
-            key = (label, benchmark.name, table.metric)
-            results.tables[key] = table.check(benchmark.ids)
-        write_results(results, folder)
+            results.unmeasured.append({**key, "why": str(error)})
+            tables = []
+        new = {
+            (label, benchmark.name, table.metric): table.check(benchmark.ids) for table in tables
+        }
+        results.tables |= new
+        about["measured"].append(metric)
+        write_results(results, folder, new)
 
 
 def show(folder: Path) -> None:

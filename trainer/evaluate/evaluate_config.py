@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     Words = tuple[str, ...]
@@ -47,6 +47,9 @@ class EvaluateConfig:
     """Folders of earlier results to show and compare beside the new ones."""
     trained_on: tuple[str, ...] = ()
     """[LABEL=]FOLDER: corpus a captioner was trained on; None given = as its run recorded."""
+    resume: bool = False
+    """Keep what an evaluation that was cut off left in --out, of the same settings, captions and
+    benchmarks."""
     allow: bool = False
     """Measure series that a captioner was trained on, and report them."""
 
@@ -61,3 +64,13 @@ class EvaluateConfig:
         for name in ("captions", "benchmarks"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: expected at least one, got none")
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the figures besides captions and benchmarks; plain values for JSON."""
+        told = asdict(self)
+        return {name: value for name, value in told.items() if name not in _NOT_OF_FIGURES}
+
+
+_NOT_OF_FIGURES = frozenset(
+    ("captions", "benchmarks", "metrics", "out", "against", "earlier", "trained_on", "allow")
+) | {"resume", "threads", "device"}

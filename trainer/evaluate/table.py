@@ -4,8 +4,9 @@ A results folder holds results.json and, for every table, a JSONL file with a li
 that a later run can be compared with it series by series:
 
     results.json   {"format": 1,
+                    "settings": {…} of the evaluation,
                     "benchmarks": {name: {"fingerprint", "n", …}},
-                    "captioners": {label: {benchmark: {"file", "sha256", "settings"}}},
+                    "captioners": {label: {benchmark: {"file", "sha256", "settings", …}}},
                     "results": [{"captioner", "benchmark", "metric", "mean", "n", "n_missing",
                                  "controls", "meta", "table"}],
                     "unmeasured": [{"captioner", "benchmark", "metric", "why"}],
@@ -136,7 +137,7 @@ Key = tuple[str, str, str]  # captioner, benchmark, metric
 class Results:
     """All tables of an evaluation, by (captioner, benchmark, metric), and what they rest on.
 
-    benchmarks, captioners, unmeasured, comparisons: as in results.json.
+    benchmarks, captioners, unmeasured, comparisons, settings: as in results.json.
     """
 
     tables: dict[Key, Table] = field(default_factory=dict)
@@ -144,6 +145,7 @@ class Results:
     captioners: dict[str, dict[str, Any]] = field(default_factory=dict)
     unmeasured: list[dict[str, str]] = field(default_factory=list)
     comparisons: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def names(self) -> tuple[list[str], list[str], list[str]]:
         """Captioners, benchmarks and metrics that there are tables of, in order of appearance."""
@@ -151,8 +153,11 @@ class Results:
         return parts[0], parts[1], parts[2]
 
 
-def write_results(results: Results, folder: Path) -> Path:
-    """Writes the tables, then results.json, each at once or not at all; returns its path."""
+def write_results(results: Results, folder: Path, only: Collection[Key] | None = None) -> Path:
+    """Writes the tables, then results.json, each at once or not at all; returns its path.
+
+    only: tables to write, the others being there already; None: all.
+    """
     rows = []
     for (captioner, benchmark, metric), table in results.tables.items():
         for what, name in (("captioner", captioner), ("benchmark", benchmark)):
@@ -160,9 +165,8 @@ def write_results(results: Results, folder: Path) -> Path:
         if metric != table.metric:
             raise ValueError(f"metric: expected {metric}, got a table of {table.metric}")
         place = f"tables/{benchmark}/{metric}/{captioner}.jsonl"
-        lines: list[dict[str, Any]] = [{"id": i, "value": v} for i, v in table.values.items()]
-        lines += [{"id": i, "missing": why} for i, why in table.missing.items()]
-        _write(folder / place, "".join(json.dumps(line) + "\n" for line in lines))
+        if only is None or (captioner, benchmark, metric) in only:
+            _write(folder / place, _lines(table))
         rows.append(
             {
                 "captioner": captioner,
@@ -178,6 +182,7 @@ def write_results(results: Results, folder: Path) -> Path:
         )
     document = {
         "format": FORMAT,
+        "settings": results.settings,
         "benchmarks": results.benchmarks,
         "captioners": results.captioners,
         "results": rows,
@@ -186,6 +191,12 @@ def write_results(results: Results, folder: Path) -> Path:
     }
     _write(folder / RESULTS, json.dumps(document, indent=1, allow_nan=False) + "\n")
     return folder / RESULTS
+
+
+def _lines(table: Table) -> str:
+    rows: list[dict[str, Any]] = [{"id": i, "value": v} for i, v in table.values.items()]
+    rows += [{"id": i, "missing": why} for i, why in table.missing.items()]
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def read_results(folder: Path) -> Results:
@@ -203,7 +214,7 @@ def read_results(folder: Path) -> Results:
             (row["captioner"], row["benchmark"], row["metric"]): _read_table(folder, row)
             for row in document["results"]
         }
-        named = ("benchmarks", "captioners", "unmeasured", "comparisons")
+        named = ("benchmarks", "captioners", "unmeasured", "comparisons", "settings")
         return Results(tables, **{name: document[name] for name in named})
     except OSError as error:
         raise ValueError(f"results: expected a folder with {RESULTS}, got {error}") from None
