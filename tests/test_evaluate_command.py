@@ -68,7 +68,8 @@ def config(tmp_path: Path, made: Benchmark) -> EvaluateConfig:
     _write(tmp_path / "exact", made, _exact)
     _write(tmp_path / "vague", made, _vague)
     words = (f"vague={tmp_path}/vague/walk.jsonl", f"{tmp_path}/exact")
-    return EvaluateConfig(words, (str(tmp_path / "walk"),), out=tmp_path / "out")
+    metrics = ("entailment", "claims", "characters")
+    return EvaluateConfig(words, (str(tmp_path / "walk"),), metrics, out=tmp_path / "out")
 
 
 def test_claims_are_true_of_their_series_and_not_of_another(made: Benchmark) -> None:
@@ -107,7 +108,8 @@ def test_captions_cut_off_are_counted(made: Benchmark, tmp_path: Path) -> None:
     rows = [{"id": i, "caption": "x", "finished": n > 2} for n, i in enumerate(made.ids)]
     file = tmp_path / "some.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = EvaluateConfig((str(file),), (str(tmp_path / "walk"),), out=tmp_path / "out")
+    metrics = ("entailment", "claims", "characters")
+    config = EvaluateConfig((str(file),), (str(tmp_path / "walk"),), metrics, out=tmp_path / "out")
     results = command.evaluate(config)
     assert results.captioners["some"]["walk"]["unfinished"] == 3
     assert [row["metric"] for row in results.unmeasured] == ["entailment", "claims"]
@@ -223,6 +225,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(
         return [Table("slow", {id_: float(len(text)) for id_, text in texts.items()})]
 
     monkeypatch.setitem(command.METRICS, "slow", slow)  # type: ignore[arg-type]
+    config = replace(config, metrics=("claims", "slow"))
     with pytest.raises(KeyboardInterrupt):
         command.evaluate(config)
     resumed = command.evaluate(replace(config, resume=True))
@@ -250,6 +253,7 @@ def test_what_does_not_apply_is_said_and_what_skips_series_is_refused(
 
     monkeypatch.setitem(command.METRICS, "identify", inapplicable)  # type: ignore[arg-type]
     monkeypatch.setitem(command.METRICS, "forecast", lossy)  # type: ignore[arg-type]
+    config = replace(config, metrics=(*config.metrics, "identify", "forecast"))
     assert command.run(config) == 0
     shown = capsys.readouterr().out
     assert "walk, exact: no identify: there are no references" in shown
