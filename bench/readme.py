@@ -1,4 +1,4 @@
-"""The ratios that the README shows, out of the records of make bench, bench-verifier and bench-train.
+"""The ratios that the README shows: records of make bench, bench-verifier and bench-train.
 
 python -m bench.readme     keep what lies in bench/results under docs, write the README's tables
 """
