@@ -87,7 +87,8 @@ class PromptBuilder:
         self.reason: str | None = None
         self._numerals: Numerals | None = None
         self._choose_cut()
-        self.labels = self._label_tokens()
+        probe = self._probe(["1"] * self.recipe.k)
+        self.labels = label_tokens(self.encoder, self.recipe.labels, probe)
 
     def text(self, series: Floats, decimals: int, caption: str, position: int) -> str:
         """The whole prompt as text: the caption cleaned, the target (row 0) at ``position``."""
@@ -319,27 +320,28 @@ class PromptBuilder:
                 return False
         return True
 
-    def _label_tokens(self) -> LabelTokens:
-        """Single tokens of each letter: as the answer would continue the prompt, or on its own."""
-        prompt = self._probe(["1"] * self.recipe.k)
-        ids = self.encoder.encode(prompt)[0]
-        columns: list[list[int]] = []
-        for template in ("{}", " {}"):
-            continued = [
-                self.encoder.encode(prompt + template.format(x))[0] for x in self.recipe.labels
-            ]
-            if all(np.array_equal(full[:-1], ids) for full in continued):
-                columns.append([int(full[-1]) for full in continued])
-        if not columns:
-            raise ValueError(
-                f"labels: expected each of {', '.join(self.recipe.labels)} to be one token of the "
-                "verifier's tokenizer after the prompt, got more"
-            )
-        alone = [self.encoder.encode_captions([f" {x}"])[0] for x in self.recipe.labels]
-        if all(len(row) == 1 for row in alone):
-            columns.append([int(row[0]) for row in alone])
-        distinct = list(dict.fromkeys(map(tuple, columns)))
-        return LabelTokens(tuple(self.recipe.labels), np.array(distinct, dtype=np.int32).T)
+
+def label_tokens(encoder: Encoder, letters: Sequence[str], prompt: str) -> LabelTokens:
+    """Single tokens of each letter: as the answer would continue the prompt, or on its own.
+
+    Raises: ValueError where a letter is not one token.
+    """
+    ids = encoder.encode(prompt)[0]
+    columns: list[list[int]] = []
+    for template in ("{}", " {}"):
+        continued = [encoder.encode(prompt + template.format(x))[0] for x in letters]
+        if all(np.array_equal(full[:-1], ids) for full in continued):
+            columns.append([int(full[-1]) for full in continued])
+    if not columns:
+        raise ValueError(
+            f"labels: expected each of {', '.join(letters)} to be one token of the "
+            "verifier's tokenizer after the prompt, got more"
+        )
+    alone = [encoder.encode_captions([f" {x}"])[0] for x in letters]
+    if all(len(row) == 1 for row in alone):
+        columns.append([int(row[0]) for row in alone])
+    distinct = list(dict.fromkeys(map(tuple, columns)))
+    return LabelTokens(tuple(letters), np.array(distinct, dtype=np.int32).T)
 
 
 def _rotation(series: Floats, position: int) -> Floats:
@@ -358,4 +360,4 @@ def _places(text: str, snippets: Sequence[str]) -> list[int]:
     return places
 
 
-__all__ = ["Frame", "PromptBuilder", "ragged"]
+__all__ = ["Frame", "PromptBuilder", "label_tokens", "ragged"]

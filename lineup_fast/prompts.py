@@ -46,6 +46,14 @@ _TEMPLATES = {
     ),
 }
 
+# The question turned round, for evaluation: one series, K captions.
+_WHICH_CAPTION = (
+    "Here is one time series, given as raw values in time order.\n\n[{numbers}]\n\n"
+    "Here are {k} descriptions, each written about some time series.\n\n{blocks}"
+    "Exactly one of them describes the series above. Which one? "
+    "Answer with one letter: {choices}."
+)
+
 Layout = Literal["caption_first", "candidates_first"]
 Scoring = Literal["label_logprobs", "generate", "soft"]
 
@@ -130,6 +138,16 @@ def user_text(recipe: Recipe, blocks: str, caption: str) -> str:
     text = text.replace("{choices}", choices(recipe.labels))
     before, after = text.split("{caption}")
     return before.replace("{blocks}", blocks) + caption + after.replace("{blocks}", blocks)
+
+
+def caption_question(recipe: Recipe, numbers: str, captions: Sequence[str]) -> str:
+    """The user turn of s→c: which of the K captions, cleaned before, describes the series whose
+    printed values are ``numbers``. Of the recipe, k, scoring, decimals and separator matter."""
+    text = _WHICH_CAPTION.replace("{k}", str(recipe.k)).replace("{numbers}", numbers)
+    before, after = text.replace("{choices}", choices(recipe.labels)).split("{blocks}")
+    quoted = [_QUOTED.replace("{caption}", caption) for caption in captions]
+    blocks = [f"{label}) {text}\n" for label, text in zip(recipe.labels, quoted, strict=True)]
+    return before + "".join(blocks) + after
 
 
 def without_template(user: str) -> str:

@@ -52,6 +52,20 @@ def tree_around_captions(
     return PromptTree(*ragged(nodes), np.array(parents, dtype=np.int32), questions)
 
 
+def tree_behind(prefix: Ints, rests: Sequence[Ints]) -> PromptTree:
+    """The prompts ``prefix + rest`` of one question, int32, as a tree with questions [1, K].
+
+    The prefix is a node of its own, so that trees that begin with the same one share it; what a
+    rest shares with all later ones is there once, as the rotations of a target share what comes
+    before it.
+    """
+    nodes: list[Ints] = [prefix]
+    parents: list[int] = [-1]
+    ends = _add_shared(rests, 0, nodes, parents)
+    questions = np.array([ends], dtype=np.int32)
+    return PromptTree(*ragged(nodes), np.array(parents, dtype=np.int32), questions)
+
+
 def _add_shared(
     rows: Sequence[Ints], under: int, nodes: list[Ints], parents: list[int]
 ) -> list[int]:

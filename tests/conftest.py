@@ -1,4 +1,4 @@
-"""The instruction sets that the kernels choose from, one after the other."""
+"""What several test files ask for: instruction sets one after the other, torch on one thread."""
 
 from __future__ import annotations
 
@@ -39,3 +39,14 @@ _lacking = [pytest.param(isa) for isa in ISAS if isa not in KNOWN]
 def lacking_isa(request: pytest.FixtureRequest) -> str:
     """An instruction set that this processor lacks."""
     return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: over a tiny model several wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

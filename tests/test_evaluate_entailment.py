@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from trainer.evaluate.benchmark import Benchmark
 from trainer.evaluate.entailment import NO_REFERENCE, entailment
 from trainer.evaluate.nli import NliModel, entailment_label, read_limit
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TEXTS = [
     "",
     "It rises from 2 to 9.",
@@ -28,15 +29,6 @@ TEXTS = [
     "naïve ↑ 🎉",
 ]
 PAIRS = [(a, b) for a in TEXTS for b in TEXTS]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Two threads over so small a model wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _nli(kind: str = "DebertaV2", **words: Any) -> NliModel:

@@ -79,7 +79,8 @@ def entailment(
         ),
         "entailment_q": (q["caption"], q["empty"], q["itself"]),
     }
-    return [_table(metric, told, *column, meta, missing) for metric, column in columns.items()]
+    tables = [_table(metric, told, *column, meta, missing) for metric, column in columns.items()]
+    return [table.check(benchmark.ids) for table in tables]
 
 
 def _ways(caption: str, reference: str) -> dict[str, Pair]:
