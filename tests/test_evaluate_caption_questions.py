@@ -127,14 +127,16 @@ def _contains(ids: list[int], part: list[int]) -> bool:
     return any(ids[at : at + len(part)] == part for at in range(len(ids) - len(part) + 1))
 
 
-def _verifiers() -> list[Any]:
+def _verifier(which: int = 0) -> Any:
+    if which:
+        return TransformersVerifier(str(TINY))
     tok = tokenizer("qwen2")
-    return [TransformersVerifier(model("llama", len(tok)), tok), TransformersVerifier(str(TINY))]
+    return TransformersVerifier(model("llama", len(tok)), tok)
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["random llama", "tiny verifier"])
 def test_label_logprobs_are_those_of_whole_prompts_and_the_series_is_read_once(which: int) -> None:
-    verifier = _verifiers()[which]
+    verifier = _verifier(which)
     assert verifier.shared
     made = CaptionQuestions(verifier.encoder, Recipe(k=4))
     rng = np.random.default_rng(0)
@@ -163,7 +165,7 @@ def test_label_logprobs_are_those_of_whole_prompts_and_the_series_is_read_once(w
 
 
 def test_one_position_can_be_asked_alone() -> None:
-    verifier = _verifiers()[0]
+    verifier = _verifier()
     made = CaptionQuestions(verifier.encoder, Recipe(k=4))
     tree = made.tree(np.arange(8.0), 0, made.caption_ids(CAPTIONS))
     (whole,) = verifier.score([tree], made.labels)

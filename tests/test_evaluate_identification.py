@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +23,11 @@ from tests.toy_models import model
 from tests.toy_tokenizers import tokenizer
 from trainer.evaluate.benchmark import Benchmark
 from trainer.evaluate.caption_questions import CaptionQuestions, CaptionSet, rotation
+from trainer.evaluate.command import evaluate
+from trainer.evaluate.evaluate_config import EvaluateConfig
 from trainer.evaluate.identification import identify_caption, identify_series
 from trainer.evaluate.line_up import Examiner
+from trainer.evaluate.metrics import named
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -276,3 +282,31 @@ def test_c_to_s_is_the_reward_and_s_to_c_reads_each_series_once(
     # All questions about a series read it once: nothing else could save so many tokens.
     saved = told["prompt_tokens"] - told["prefilled_tokens"]
     assert saved >= (naive / len(bench.asked_ids) - 1) * (prefix - 2 * len(bench.asked_ids))
+
+
+def test_the_command_measures_both_directions(
+    tmp_path: Path, bench: Benchmark, captions: dict[str, str]
+) -> None:
+    tok = tokenizer("qwen2")
+    for seed in (0, 1):
+        model("llama", len(tok), seed=seed).save_pretrained(tmp_path / f"reader{seed}")
+        tok.save_pretrained(tmp_path / f"reader{seed}")
+    bench.save(tmp_path / "walk")
+    rows = [{"id": id_, "caption": text} for id_, text in captions.items()]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "c.json").write_text(json.dumps({"corpus_fingerprint": bench.corpus.fingerprint}))
+    metrics = ("identify_series", "identify_caption")
+    config = EvaluateConfig(
+        (f"mean={tmp_path}/c.jsonl",), (str(tmp_path / "walk"),), metrics, k=K,
+        verifiers=(f"one={tmp_path}/reader0,{tmp_path}/reader1",), out=tmp_path / "out",
+    )  # fmt: skip
+    results = evaluate(config)
+    told = [metric for _, _, metric in results.tables]
+    assert told == [f"{m}{reader}" for m in metrics for reader in ("", "@one", "@reader1")]
+    verifier = TransformersVerifier(str(tmp_path / "reader0"))
+    (direct,) = identify_caption(captions, bench, {"one": verifier}, Recipe(k=K))
+    assert results.tables["mean", "walk", "identify_caption@one"].values == direct.values
+    silent = evaluate(replace(config, verifiers=(), out=tmp_path / "other"))
+    assert [row["why"] for row in silent.unmeasured] == ["no verifier is named (--verifiers)"] * 2
+    with pytest.raises(ValueError, match="verifiers: expected NAME=MODEL of different names"):
+        named(["a/reader", "b/reader/"])

@@ -33,6 +33,13 @@ class EvaluateConfig:
     """entailment: a reference counts as entailed from this probability on."""
     too_long: Literal["refuse", "leave out"] = "refuse"
     """entailment: what becomes of texts longer than the model reads; they are never cut."""
+    verifiers: tuple[str, ...] = ()
+    """identify_series, identify_caption: [NAME=]MODEL of each frozen reader, a folder, a hub id or
+    the http address of an SGLang server; the figure is their mean. None given = not measured."""
+    k: int = 4
+    """identify: candidates of a question, 2 to 12."""
+    layout: Literal["caption_first", "candidates_first"] = "caption_first"
+    """identify_series: what comes first in the prompt."""
     device: str = "cpu"
     """Device of the models that measure."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -54,7 +61,7 @@ class EvaluateConfig:
     """Measure series that a captioner was trained on, and report them."""
 
     def __post_init__(self) -> None:
-        for name in ("benchmarks", "metrics"):
+        for name in ("benchmarks", "metrics", "verifiers"):
             told = tuple(part for word in getattr(self, name) for part in word.split(",") if part)
             object.__setattr__(self, name, told)
         if not 0 < self.tau < 1:

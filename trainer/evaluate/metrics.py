@@ -6,7 +6,8 @@ and raises UnmeasuredError where it does not apply. Models are loaded when first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from lineup_fast.cli_options import progress
 from trainer.evaluate.table import Table, UnmeasuredError
 
 if TYPE_CHECKING:
+    from lineup_fast.prompts import Recipe
+    from lineup_fast.verifiers.base import Verifier
     from trainer.evaluate.benchmark import Benchmark
     from trainer.evaluate.evaluate_config import EvaluateConfig
     from trainer.evaluate.nli import NliModel
@@ -42,6 +45,69 @@ def _nli(name: str, device: str, dtype: str) -> NliModel:
     return NliModel.load(name, device=device, dtype=dtype)
 
 
+def _identify_series(
+    texts: Captions, benchmark: Benchmark, _: Mapping[str, Any], config: EvaluateConfig
+) -> list[Table]:
+    from trainer.evaluate.identification import identify_series
+
+    return identify_series(texts, benchmark, _verifiers(config), _recipe(config), progress=progress)
+
+
+def _identify_caption(
+    texts: Captions, benchmark: Benchmark, _: Mapping[str, Any], config: EvaluateConfig
+) -> list[Table]:
+    from trainer.evaluate.identification import identify_caption
+
+    return identify_caption(
+        texts, benchmark, _verifiers(config), _recipe(config), progress=progress
+    )
+
+
+def _recipe(config: EvaluateConfig) -> Recipe:
+    from lineup_fast.prompts import Recipe
+
+    return Recipe(k=config.k, layout=config.layout)
+
+
+def _verifiers(config: EvaluateConfig) -> dict[str, Verifier]:
+    """The readers by name."""
+    if not config.verifiers:
+        raise UnmeasuredError("no verifier is named (--verifiers)")
+    return {
+        name: _verifier(model, config.device, config.dtype)
+        for name, model in named(config.verifiers).items()
+    }
+
+
+def named(words: Sequence[str]) -> dict[str, str]:
+    """Models by name, of words [NAME=]MODEL; without a name the last part of the model's.
+
+    Raises:
+        ValueError: two of one name.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, model = word.partition("=")
+        if not equals or "/" in name:
+            model = word
+            name = re.sub(r"[^\w.+-]", "-", word.rstrip("/").rpartition("/")[2])
+        if name in found:
+            raise ValueError(f"verifiers: expected NAME=MODEL of different names, got {name} twice")
+        found[name] = model
+    return found
+
+
+@lru_cache(maxsize=8)
+def _verifier(model: str, device: str, dtype: str) -> Verifier:
+    if model.startswith(("http://", "https://")):
+        from lineup_fast.verifiers.sglang import SGLangVerifier
+
+        return SGLangVerifier(model)
+    from lineup_fast.verifiers.transformers import TransformersVerifier
+
+    return TransformersVerifier(model, device=device, dtype=dtype)
+
+
 def _claims(
     texts: Captions, benchmark: Benchmark, settings: Mapping[str, Any], _: EvaluateConfig
 ) -> list[Table]:
@@ -59,6 +125,8 @@ def _characters(texts: Captions, *_: object) -> list[Table]:
 
 METRICS: dict[str, Metric] = {
     "entailment": _entailment,
+    "identify_series": _identify_series,
+    "identify_caption": _identify_caption,
     "claims": _claims,
     "characters": _characters,
 }
