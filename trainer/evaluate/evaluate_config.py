@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from trainer.evaluate.bottleneck.config import BottleneckConfig
 
 if TYPE_CHECKING:
     Words = tuple[str, ...]
@@ -33,6 +35,7 @@ class EvaluateConfig:
     """entailment: a reference counts as entailed from this probability on."""
     too_long: Literal["refuse", "leave out"] = "refuse"
     """entailment: what becomes of texts longer than the model reads; they are never cut."""
+    bottleneck: BottleneckConfig = field(default_factory=BottleneckConfig)
     device: str = "cpu"
     """Device of the models that measure."""
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -42,6 +42,14 @@ def _nli(name: str, device: str, dtype: str) -> NliModel:
     return NliModel.load(name, device=device, dtype=dtype)
 
 
+def _bottleneck(
+    texts: Captions, benchmark: Benchmark, _: Mapping[str, Any], config: EvaluateConfig
+) -> list[Table]:
+    from trainer.evaluate.bottleneck.command import tables
+
+    return tables(texts, benchmark, config.bottleneck, config.device)
+
+
 def _claims(
     texts: Captions, benchmark: Benchmark, settings: Mapping[str, Any], _: EvaluateConfig
 ) -> list[Table]:
@@ -59,6 +67,7 @@ def _characters(texts: Captions, *_: object) -> list[Table]:
 
 METRICS: dict[str, Metric] = {
     "entailment": _entailment,
+    "bottleneck": _bottleneck,
     "claims": _claims,
     "characters": _characters,
 }
