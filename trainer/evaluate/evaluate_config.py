@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from trainer.evaluate.bottleneck.config import BottleneckConfig
 
 if TYPE_CHECKING:
     Words = tuple[str, ...]
@@ -40,6 +42,7 @@ class EvaluateConfig:
     """identify: candidates of a question, 2 to 12."""
     layout: Literal["caption_first", "candidates_first"] = "caption_first"
     """identify_series: what comes first in the prompt."""
+    bottleneck: BottleneckConfig = field(default_factory=BottleneckConfig)
     device: str = "cpu"
     """Device of the models that measure."""
     dtype: Literal["float32", "bfloat16"] = "float32"

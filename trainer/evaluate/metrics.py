@@ -108,6 +108,14 @@ def _verifier(model: str, device: str, dtype: str) -> Verifier:
     return TransformersVerifier(model, device=device, dtype=dtype)
 
 
+def _bottleneck(
+    texts: Captions, benchmark: Benchmark, _: Mapping[str, Any], config: EvaluateConfig
+) -> list[Table]:
+    from trainer.evaluate.bottleneck.command import tables
+
+    return tables(texts, benchmark, config.bottleneck, config.device)
+
+
 def _claims(
     texts: Captions, benchmark: Benchmark, settings: Mapping[str, Any], _: EvaluateConfig
 ) -> list[Table]:
@@ -127,6 +135,7 @@ METRICS: dict[str, Metric] = {
     "entailment": _entailment,
     "identify_series": _identify_series,
     "identify_caption": _identify_caption,
+    "bottleneck": _bottleneck,
     "claims": _claims,
     "characters": _characters,
 }
