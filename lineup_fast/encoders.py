@@ -29,8 +29,11 @@ class Encoder(Protocol):
 
     pad_id: int | None
 
-    def prompt_text(self, user: str) -> str:
-        """The whole prompt around a user turn, up to where the answer begins."""
+    def prompt_text(self, user: str, system: str = SYSTEM) -> str:
+        """The whole prompt around a user turn, up to where the answer begins.
+
+        system: what the model is told first, by default that of the identification reward.
+        """
         ...
 
     def encode(self, text: str) -> tuple[Ints, Offsets]:
@@ -54,9 +57,9 @@ class ByteEncoder:
 
     pad_id: int | None = None
 
-    def prompt_text(self, user: str) -> str:
+    def prompt_text(self, user: str, system: str = SYSTEM) -> str:
         """System text, user text, answer cue."""
-        return without_template(user)
+        return without_template(user, system)
 
     def encode(self, text: str) -> tuple[Ints, Offsets]:
         """Bytes as ids."""
@@ -107,14 +110,14 @@ class FastEncoder:
         self._needs_newline = after[-len(alone) :] != alone
         self._lead: list[int] | None = None
 
-    def prompt_text(self, user: str) -> str:
+    def prompt_text(self, user: str, system: str = SYSTEM) -> str:
         """Chat template around system and user; the system text joins the user's where refused."""
         if not getattr(self._tokenizer, "chat_template", None):
-            return without_template(user)
-        system = {"role": "system", "content": SYSTEM}
-        text = self._template([system, {"role": "user", "content": user}])
-        if text is None or SYSTEM not in text:
-            text = self._template([{"role": "user", "content": f"{SYSTEM}\n\n{user}"}])
+            return without_template(user, system)
+        first = {"role": "system", "content": system}
+        text = self._template([first, {"role": "user", "content": user}])
+        if text is None or system not in text:
+            text = self._template([{"role": "user", "content": f"{system}\n\n{user}"}])
         if text is None or text.count(user) != 1:
             raise ValueError(
                 "tokenizer: expected a chat template that keeps the user's text as it is"

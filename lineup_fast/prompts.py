@@ -150,9 +150,9 @@ def caption_question(recipe: Recipe, numbers: str, captions: Sequence[str]) -> s
     return before + "".join(blocks) + after
 
 
-def without_template(user: str) -> str:
+def without_template(user: str, system: str = SYSTEM) -> str:
     """The whole prompt for a model that has no chat template."""
-    return f"{SYSTEM}\n\n{user}\nAnswer:"
+    return f"{system}\n\n{user}\nAnswer:"
 
 
 def candidate_block(label: str, numbers: str) -> str:

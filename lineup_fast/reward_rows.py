@@ -36,6 +36,7 @@ def split(batch: RewardBatch) -> list[RewardBatch]:
             reason=batch.reason[part],
             index=batch.index[part],
             asked=batch.asked[part],
+            right=None if batch.right is None else batch.right[part],
         )
         row.counts = _own_counts(row)
         for name in SHARED_COUNTS:
@@ -64,6 +65,7 @@ def free_of_charge(row: RewardBatch) -> RewardBatch:
 
 def join(rows: Sequence[RewardBatch]) -> RewardBatch:
     """One batch of at least one; counts add up, of timings the longest remains."""
+    right = [row.right for row in rows if row.right is not None]
     counts: dict[str, int] = {}
     timings: dict[str, float] = {}
     for row in rows:
@@ -85,4 +87,5 @@ def join(rows: Sequence[RewardBatch]) -> RewardBatch:
         fingerprints=dict(rows[0].fingerprints),
         asked=np.concatenate([row.asked for row in rows]),
         index=[index for row in rows for index in row.index],
+        right=np.concatenate(right) if len(right) == len(rows) else None,
     )

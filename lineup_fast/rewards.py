@@ -51,7 +51,8 @@ class RewardBatch:
     must be left out of baselines, never read as 0. counts: captions, groups, questions, invalid,
     ties, unparsed, prefilled_tokens, prompt_tokens; timings in seconds. asked bool [n, K]: the
     positions that have an answer. index [n]: the draw, None for the fixed set. recipe and
-    fingerprints (corpus, verifier) name the reward.
+    fingerprints (corpus, verifier) name the reward. right float32 [n, K] in [0, 1]: how right each
+    answer is, for rewards whose questions are not about positions; None: the pick is the position.
     """
 
     reward: Floats
@@ -67,6 +68,7 @@ class RewardBatch:
     fingerprints: dict[str, str] = field(default_factory=dict)
     asked: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
     index: list[int | None] = field(default_factory=list)
+    right: Floats | None = None
 
     def accuracy_by_position(self) -> npt.NDArray[np.float64]:
         """Accuracy at each target position over the valid captions, float64 [K]; NaN: never asked.
@@ -74,6 +76,8 @@ class RewardBatch:
         Unparsed replies count as wrong. Positions that "positions=1" left out are not counted.
         """
         hits = (self.picks == np.arange(self.picks.shape[1])).astype(np.float64)
+        if self.right is not None:
+            hits = np.nan_to_num(self.right.astype(np.float64))
         counted = self.valid[:, None] & self.asked
         total = counted.sum(axis=0)
         return np.where(total > 0, (hits * counted).sum(axis=0) / np.maximum(total, 1), np.nan)

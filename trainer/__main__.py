@@ -14,7 +14,9 @@ usage: python -m trainer COMMAND …
   caption    write captions of a corpus with any captioner
   benchmark  make a benchmark folder: BEDTime, TRUCE, CaTS-Bench, long channels, any JSONL
   rewrite    write its references anew, without names, dates and numbers
+  questions  make or check a bank of questions for the answerability reward
   evaluate   measure captions on benchmarks, side by side
+  grid       run or resume a set of runs and tabulate them; readers by K on captions
   export     write a checkpoint as a folder for the hub, adapters merged
   plan       memory and time of a set-up before it is started
   report     make one HTML page out of a run folder
@@ -76,6 +78,22 @@ def _evaluate(arguments: list[str]) -> int:
     return run(config)
 
 
+def _questions(arguments: list[str]) -> int:
+    from trainer.baselines.questions import run
+    from trainer.baselines.questions_config import QuestionsConfig
+    from trainer.config import flags
+
+    arguments = ["--out" if word == "-o" else word for word in arguments]
+    told = "Make or check a bank of questions, every answer verified against its series."
+    return run(flags(QuestionsConfig, arguments, "questions", told))
+
+
+def _grid(arguments: list[str]) -> int:
+    from trainer.baselines.grid_command import main as grid
+
+    return grid(arguments)
+
+
 def _report(arguments: list[str]) -> int:
     from trainer.report.command import main as report
 
@@ -111,6 +129,8 @@ _COMMANDS = {
     "evaluate": _evaluate,
     "export": _export,
     "plan": _plan,
+    "questions": _questions,
+    "grid": _grid,
     "report": _report,
     "doctor": _doctor,
 }

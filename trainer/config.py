@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from lineup_fast.charts import STYLES
 from lineup_fast.prompts import CAPTION_PROMPT, Recipe
+from trainer.baselines.words import check_reward
 
 Settings = TypeVar("Settings")
 
@@ -128,6 +129,20 @@ class RlooConfig:
     """1 = ask one position per group and step while training (validation always asks all)."""
     reward_scale: float = 2.0
     """Reward = this x accuracy over the positions."""
+    reward: Literal["identification", "answerability", "judge"] = "identification"
+    """What a caption is rewarded for: that the verifier identifies the series by it, that it
+    answers the --questions from it, or that it grades it well from 1 to 10. For the judge --scoring
+    label_logprobs is the likeliest grade, soft the expected one, generate a parsed reply."""
+    questions: Path | None = None
+    """Bank written by `python -m trainer questions`. Only series that have questions are trained
+    and validated on, under any reward, so that arms to be compared share their series."""
+    distractors: Literal["nearest", "random", "shuffle", "reverse", "swap", "synthetic"] = "nearest"
+    """Where the K - 1 others come from; all kinds are drawn again at every step."""
+    lookalikes: Path | None = None
+    """A .npy of your own features [n, d], rows in the order of the corpus' ids: neighbours are
+    nearest by these, under the corpus' own length, split and overlap rules."""
+    mask_numbers: bool = False
+    """The verifier reads "#" in place of every number in digits."""
 
     eval_every: int = 50
     """Steps between validations; step 0 and the last step are always validated."""
@@ -205,6 +220,7 @@ class RlooConfig:
             )
         self._check_sources()
         self._check_adapters()
+        check_reward(self)
         if self.chart_style not in STYLES:
             raise ValueError(f"chart_style: expected {', '.join(STYLES)}, got {self.chart_style!r}")
         self.recipe()  # its own checks
@@ -287,7 +303,7 @@ def load_preset(name: str) -> RlooConfig:
     unknown = sorted(set(values) - fields)
     if unknown:
         raise ValueError(f"{path.name}: expected settings of RlooConfig, got {', '.join(unknown)}")
-    for key in ("run", "corpus"):
+    for key in ("run", "corpus", "questions", "lookalikes"):
         if key in values:
             values[key] = Path(values[key])
     for key in ("betas", "trackers", "sampler_url", "verifier_url", "reward_url", "lora_modules"):

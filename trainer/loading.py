@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lineup_fast import charts, kernels
+from trainer.baselines.questions import Bank, Questioned
+from trainer.baselines.reading import MaskedReward
 from trainer.config import RlooConfig
 from trainer.lora import LoraSettings
 from trainer.policy import Captioner
@@ -18,6 +20,8 @@ from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
     from lineup_fast.corpus import Corpus
+    from lineup_fast.verifiers.base import Verifier
+    from trainer.config import RlooConfig
     from trainer.sft_config import SftConfig
     from trainer.validate import Reward, Series
 
@@ -92,30 +96,77 @@ def load_sampler(config: RlooConfig, captioner: Captioner, world: World = ALONE)
 
 
 def load_reward(config: RlooConfig, corpus: Corpus, world: World = ALONE) -> Reward:
-    """The identification reward: its verifier here (one for each rank, on a device of its own), on
-    SGLang, or all of it on reward servers.
+    """The reward that the settings name: its verifier here (one for each rank, on a device of its
+    own), on SGLang, or all of it on reward servers.
 
-    Raises:
-        ValueError: a caption could outgrow the verifier's context.
+    corpus: all of it, for distractors. Raises:
+        ValueError: a caption could outgrow the verifier's context; the corpus has too few
+            neighbours for k; a judge cannot tell true captions from false ones.
         BackendError: servers do not answer.
     """
     from transformers.utils import logging as transformers_logging
 
-    from lineup_fast.rewards import IdentificationReward
-
     transformers_logging.disable_progress_bar()  # the live table is ours
+    reward: Any
     if config.reward_url:
-        return ServedReward(
+        reward = ServedReward(
             config.reward_url, corpus=corpus.fingerprint, recipe=config.recipe().name
         )
+        return MaskedReward(reward) if config.mask_numbers else reward
     verifier = load_verifier(config, world)
-    reward = IdentificationReward(
-        corpus, verifier, config.recipe(), seed=config.seed, scale=config.reward_scale
-    )
+    reward = reward_of(config, corpus, verifier)
     reward.check_context(config.max_new_tokens, Captioner.load_tokenizer(config.model))
+    if config.mask_numbers:
+        reward = MaskedReward(reward)
     if config.sleep and config.verifier_url:
         return SleepingReward(reward, verifier)
     return reward
+
+
+def reward_of(config: RlooConfig, corpus: Corpus, verifier: Verifier) -> Any:
+    """The reward by its config word, with a verifier that is there.
+
+    Raises:
+        ValueError: see `load_reward`.
+    """
+    if config.reward == "answerability":
+        from trainer.baselines.answerability import AnswerabilityReward
+
+        assert config.questions is not None  # the settings are checked
+        return AnswerabilityReward(
+            Bank.load(config.questions), verifier,
+            scoring=config.scoring, seed=config.seed, scale=config.reward_scale,
+        )  # fmt: skip
+    if config.reward == "judge":
+        from trainer.baselines.judge import JudgeReward, self_test, self_test_items
+
+        judge = JudgeReward(corpus, verifier, scoring=config.scoring, scale=config.reward_scale)
+        self_test(judge, self_test_items(corpus))
+        return judge
+    from lineup_fast.rewards import IdentificationReward
+
+    if config.lookalikes is not None:
+        from trainer.baselines.lookalikes import with_lookalikes
+
+        corpus = with_lookalikes(corpus, config.lookalikes, k=config.k)
+    elif config.distractors == "nearest":
+        short = len(corpus.ids()) - len(set(corpus.ids()) & set(corpus.ids(k=config.k)))
+        if short:
+            raise ValueError(
+                f"k: expected {config.k - 1} neighbours of every series, got fewer of {short}; "
+                f"lineup-fast index --k {config.k} leaves those out"
+            )
+    return IdentificationReward(
+        corpus, verifier, config.recipe(),
+        seed=config.seed, scale=config.reward_scale, kind=config.distractors,
+    )  # fmt: skip
+
+
+def training_series(config: RlooConfig, corpus: Corpus) -> Series:
+    """The series that are trained and validated on: those of a bank, if there is one."""
+    if config.questions is None:
+        return corpus
+    return Questioned(corpus, Bank.load(config.questions))
 
 
 def load_verifier(config: RlooConfig, world: World = ALONE) -> Any:
@@ -136,7 +187,8 @@ def load_verifier(config: RlooConfig, world: World = ALONE) -> Any:
 def settings(command: str, config: RlooConfig | SftConfig, corpus: Series) -> dict[str, Any]:
     """What is written into a run folder first: resolved settings, and what decides numbers."""
     style = charts.STYLES[config.chart_style]
-    return {
+    bank = {"bank_fingerprint": corpus.bank.fingerprint} if isinstance(corpus, Questioned) else {}
+    return bank | {
         "command": command,
         "config": config.as_dict() | {"resume": False},
         "corpus_path": str(config.corpus.resolve()),

@@ -16,7 +16,7 @@ from typing import Any
 
 # Where files lie and servers listen, what is shown and kept, and when a run gives up: nothing that
 # changes a number.
-_MAY_CHANGE = {
+MAY_CHANGE = {
     "run", "corpus", "data", "resume", "trackers", "sample_every", "keep_last", "keep_every",
     "collapse_window", "collapse_zero_std", "collapse_invalid", "collapse_openings",
     "sampler_url", "verifier_url", "reward_url", "sleep",
@@ -57,7 +57,7 @@ class RunFolder:
     def write(self, name: str, value: Any) -> None:
         """A JSON file."""
         if self._writes:
-            _replace(self.path / name, json.dumps(_plain(value), indent=1) + "\n")
+            write_json(self.path / name, value)
 
     def read(self, name: str) -> Any:
         """A JSON file, None where there is none."""
@@ -162,9 +162,16 @@ def versions() -> dict[str, str]:
 
 def _comparable(settings: dict[str, Any]) -> dict[str, Any]:
     """What must not change in a run; where its files lie may."""
-    chosen = {k: v for k, v in settings["config"].items() if k not in _MAY_CHANGE}
-    kept = ("corpus_fingerprint", "recipe", "prompt_version", "data_fingerprint")
+    chosen = {k: v for k, v in settings["config"].items() if k not in MAY_CHANGE}
+    kept = (
+        "corpus_fingerprint", "bank_fingerprint", "recipe", "prompt_version", "data_fingerprint"
+    )  # fmt: skip
     return chosen | {k: settings[k] for k in kept if k in settings}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A JSON file that appears whole or not at all; what JSON has no number for becomes null."""
+    _replace(path, json.dumps(_plain(value), indent=1) + "\n")
 
 
 def _replace(path: Path, text: str) -> None:

@@ -6,11 +6,15 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
+from lineup_fast.candidates import CandidateError
 from lineup_fast.client import RewardClient
 
 if TYPE_CHECKING:
     from lineup_fast.rewards import RewardBatch
-    from trainer.validate import Reward
+    from trainer.rollout import Rollout
+    from trainer.validate import Reward, Series
 
 
 class Engine(Protocol):
@@ -79,6 +83,9 @@ class SleepingReward:
         """See :func:`prepare`."""
         prepare(self._reward, ids, index)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reward, name)
+
     def sleep(self) -> None:
         """Gives the verifier's memory back until it is asked again."""
         with self._lock:
@@ -90,6 +97,27 @@ def prepare(reward: Reward, ids: Sequence[str], index: int) -> None:
     """Lets a reward that can get ready for the questions about the items at a draw."""
     if hasattr(reward, "prepare"):
         reward.prepare(ids, index)
+
+
+def metrics(reward: Reward, captions: Rollout, scores: RewardBatch) -> dict[str, Any]:
+    """What a reward records of its own about a step."""
+    if not hasattr(reward, "metrics"):
+        return {}
+    found: dict[str, Any] = reward.metrics(scores, np.array([len(t) for t in captions.token_ids]))
+    return found
+
+
+def distractors(reward: Reward, corpus: Series, item: str, n: int) -> list[str]:
+    """Names of the n others of an item's fixed question; none where it is not about candidates.
+
+    What the reward itself asks counts, where it says so; else the nearest neighbours.
+    """
+    if not hasattr(reward, "candidates"):
+        return corpus.pool(item)[:n]
+    try:
+        return list(reward.candidates(item).distractors)
+    except CandidateError:
+        return []
 
 
 def idle(reward: Reward) -> None:

@@ -34,15 +34,16 @@ from lineup_fast.cli import one_line
 from lineup_fast.prompts import PROMPT_VERSION
 from lineup_fast.reward_rows import join
 from lineup_fast.verifiers.base import BackendError
-from trainer import checkpoint, collapse, importance, rewarding, validate
+from trainer import checkpoint, collapse, importance, loading, rewarding, validate
 from trainer.ahead import Ahead
 from trainer.asking import Asking
+from trainer.baselines.words import reward_name
 from trainer.checkpoint import Counters
 from trainer.collapse import CollapseError
 from trainer.config import RlooConfig
 from trainer.console import Console, stop_requested, stopped
 from trainer.importance import Importance
-from trainer.loading import check_ranks, load_captioner, load_reward, load_sampler, settings
+from trainer.loading import load_captioner, load_reward, load_sampler, settings
 from trainer.metrics import Clock, mean, step_metrics
 from trainer.optim import Schedule, apply_update, make_optimizer
 from trainer.policy import Captioner, Prompts
@@ -218,7 +219,7 @@ def train(
     n_updates = config.charts * config.group_size // config.captions_per_update
     schedule = Schedule(config.lr, config.warmup_updates, n_steps * n_updates, config.lr_floor_frac)
 
-    check_ranks(config, world.size)
+    loading.check_ranks(config, world.size)
     done = world.same(checkpoint.steps(folder.checkpoints))
     start = checkpoint.folder(folder.checkpoints, done[-1]) if done else Path(config.model)
     captioner = load_captioner(config, start if done else config.model, world)
@@ -228,7 +229,7 @@ def train(
     counts = checkpoint.load(start, learner, optimizer) if done else Counters()
     folder.write_settings(  # from here on the folder holds a run
         settings("rloo", config, corpus)
-        | {"prompt_version": PROMPT_VERSION, "recipe": config.recipe().name, "ranks": world.size}
+        | {"prompt_version": PROMPT_VERSION, "recipe": reward_name(config), "ranks": world.size}
     )
     history = world.same(folder.cut(counts.step if done else -1))
     best = Best(folder, history)
@@ -310,6 +311,7 @@ def train(
             counts.tokens += world.sum(prompt_tokens + int(lengths.sum()))
             captions, scores = of_all_ranks(captions, world), join(world.gather(scores))
             row = {"step": counts.step} | step_metrics(captions, scores)
+            row |= rewarding.metrics(reward, captions, scores)
             row |= {"grad_norm": mean(np.array(norms)), "lr": lr, "num_tokens": counts.tokens}
             row |= {} if weigh is None else weigh.metrics(world)
             row |= clock.seconds | {"step_time": time.perf_counter() - started}
@@ -384,7 +386,8 @@ def run(config: RlooConfig) -> int:
         if world.first:
             check_folder(config.run, resume=config.resume)  # before minutes of loading
         corpus = Corpus.load(config.corpus)
-        finished = train(config, corpus, load_reward(config, corpus, world), world=world)
+        reward = load_reward(config, corpus, world)
+        finished = train(config, loading.training_series(config, corpus), reward, world=world)
         world.leave()
         return 0 if finished else 130
     except (ValueError, OSError, BackendError, CollapseError) as error:

@@ -128,7 +128,9 @@ def score(
                 "probs": probs,
                 "valid": bool(batch.valid[i]),
                 "reason": batch.reason[i],
-                "distractors": corpus.pool(id_)[: k - 1],
+                "distractors": []
+                if batch.right is not None
+                else rewarding.distractors(reward, corpus, id_, k - 1),
             }
         )
     valid = batch.valid

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lineup_fast.candidates import CandidateSet
     from lineup_fast.kernels import PromptTree
 
     Floats = npt.NDArray[np.float32]
@@ -38,10 +37,13 @@ class LabelTokens:
 
 @dataclass(frozen=True)
 class QuestionGroup:
-    """What a tree asks, as text and values: for verifiers that do not read token ids."""
+    """What a tree asks, as text and values: for verifiers that do not read token ids.
+
+    candidates: a ``CandidateSet``; other rewards say here what they ask about.
+    """
 
     captions: tuple[str, ...]
-    candidates: CandidateSet
+    candidates: Any
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lineup_fast.candidates import CandidateSet
     from lineup_fast.kernels import PromptTree
 
 
@@ -32,15 +31,16 @@ class ScriptedVerifier:
     """Answers with ``script(caption, candidates, position)``: K label logits, or an exception.
 
     caption is the text as a reader would see it (cleaned), candidates.series[0] the target, which
-    stands at ``position``. The logits are taken over the labels alone (their mass is 1); a script
-    for the recipe "generate" returns the reply as a string. An exception makes the caption invalid.
+    stands at ``position``; other rewards pass what they ask and which question. The logits are
+    taken over the labels alone (their mass is 1); a script for the recipe "generate" returns the
+    reply as a string. An exception makes the caption invalid.
     """
 
     name = "scripted"
 
     def __init__(
         self,
-        script: Callable[[str, CandidateSet, int], npt.ArrayLike | str],
+        script: Callable[[str, Any, int], npt.ArrayLike | str],
         *,
         max_prompt_tokens: int | None = None,
     ) -> None:

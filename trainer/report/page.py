@@ -126,7 +126,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
 def _levels(run: Run) -> panels.Levels:
     _, floors = run.curve("val/floor")
     floor = floors[-1] if floors else None
-    k = run.get("k")
+    k = run.get("k") if run.get("reward") in (None, "identification") else 0
     if not isinstance(k, int):
         rows = next(iter(run.validation.values()), [])
         k = next((len(row.picks) for row in rows if row.picks), None)

@@ -152,12 +152,13 @@ def _read_rows(run: Run, name: str) -> list[dict[str, Any]]:
 
 
 def _scored(row: Mapping[str, Any]) -> Scored:
-    probs = row.get("probs") or []
+    picked = row.get("distractors") != []  # else the questions were not about candidates
+    probs = (row.get("probs") or []) if picked else []
     return Scored(
         id=str(row.get("id", "")),
         caption=str(row.get("caption", "")),
         accuracy=_number(row.get("accuracy")) or 0.0,
-        picks=[int(pick) for pick in row.get("picks") or []],
+        picks=[int(pick) for pick in (row.get("picks") or [] if picked else [])],
         probs=[[_number(p) or 0.0 for p in position] for position in probs],
         valid=bool(row.get("valid", True)),
         reason=str(row.get("reason") or ""),

@@ -1,0 +1,1 @@
+"""Rewards that the identification reward is compared with, and grids of runs."""

@@ -1,0 +1,319 @@
+"""The judge reward: a frozen language model grades a caption from 1 to 10, given the values.
+
+Reward = scale x (score - 1) / 9. The values are the shared prefix of a chart's captions. Source:
+the paper's LLM-as-judge baseline; the wording is ours, the order (values, description, task) and
+the criteria (accuracy before specificity before completeness) are the reference's.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lineup_fast import kernels
+from lineup_fast.candidates import auto_decimals
+from lineup_fast.prompts import clean_caption
+from lineup_fast.rewards import RewardBatch
+from trainer.baselines.answerability import empty_batch, finish, fits
+from trainer.baselines.reading import QUOTE, Asked, Reader, ask, grouped
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lineup_fast.kernels import PromptTree
+    from lineup_fast.verifiers.base import LabelTokens, TreeReplies, TreeScores, Verifier
+    from trainer.validate import Series
+
+    Floats = NDArray[np.float64]
+
+VERSION = "1"
+LOWEST, HIGHEST = 1, 10
+SCORES = tuple(str(score) for score in range(LOWEST, HIGHEST + 1))
+DIGITS = tuple(str(digit) for digit in range(10))
+SELF_TEST_ITEMS = 8
+SYSTEM = (
+    "You grade written descriptions of time series against their values and answer with one whole "
+    "number."
+)
+_USER = (
+    "The values of a time series, in time order:\n[{values}]\n\n"
+    "A description of it:\n"
+    + QUOTE
+    + "\nGrade the description from 1 to 10. What counts, in this order: accuracy (nothing is "
+    "worse than a claim that the values contradict), then specificity (statements that would not "
+    "hold for other series), then completeness.\n"
+    "9-10: everything is right, specific and complete. 7-8: right, with little missing. "
+    "5-6: mostly right, but vague or with gaps. 3-4: a clear error, or nothing specific. "
+    "1-2: wrong, empty, or not about these values.\n"
+    "Length earns nothing. Reply with the number alone."
+)
+
+
+class JudgeReward:
+    """Scores captions by a language model's grade.
+
+    corpus: where values come from. scoring: "label_logprobs" takes the likeliest of the ten scores,
+    "soft" their expected value (finer, and a gradient of preference where all argmaxes are equal),
+    "generate" the first whole number of a reply, clamped to 1..10; a reply without one is 1 and
+    counted as unparsed. In its batches K is 1; picks hold score - 1.
+
+    Where "10" is two tokens, its probability is that of "1" times that of "0" behind it, which is
+    asked as a second question of the same tree.
+    """
+
+    def __init__(
+        self,
+        corpus: Series,
+        verifier: Verifier,
+        *,
+        scoring: str = "label_logprobs",
+        scale: float = 2.0,
+    ) -> None:
+        self.corpus, self.verifier = corpus, verifier
+        self.scoring, self.scale = scoring, scale
+        self.recipe = recipe_name(scoring)
+        self.fingerprints = {"corpus": corpus.fingerprint, "verifier": verifier.fingerprint()}
+        self._reader = Reader(verifier.encoder, SYSTEM)
+        self._labels: LabelTokens | None = None
+        self._one: NDArray[np.int32] | None = None  # the token "1", where "10" begins with it
+        if scoring != "generate":
+            self._find_labels()
+
+    def score(
+        self, captions: Sequence[str], ids: Sequence[str], *, index: int | None = None
+    ) -> RewardBatch:
+        """See `trainer.validate.Reward`; the draw index changes nothing.
+
+        Raises:
+            ValueError: unequal lengths.
+        """
+        if len(captions) != len(ids):
+            raise ValueError(f"ids: expected one per caption ({len(captions)}), got {len(ids)}")
+        start = time.perf_counter()
+        batch = empty_batch(len(ids), 1, HIGHEST, index, self.recipe, self.fingerprints)
+        tokens = self._reader.caption_ids(captions) if len(captions) else []
+        groups = []
+        for (item, _), rows in grouped(ids, batch.index).items():
+            x = self.corpus.series(item)
+            tree = self._reader.tree([user_text(x)], [tokens[row] for row in rows])
+            if self._one is not None:
+                tree = with_second_token(tree, self._one)
+            texts = tuple(clean_caption(captions[row]) for row in rows)
+            groups.append(Asked(rows, texts, x, tree))
+        batch.timings["prompts_s"] = time.perf_counter() - start
+        answers = ask(self.verifier, groups, self._labels)
+        for group, answer in zip(groups, answers, strict=True):
+            if isinstance(answer, str):
+                for row in group.rows:
+                    batch.reason[row] = answer
+            else:
+                self._record(group, answer, batch)
+        finish(batch, self.scale)
+        batch.counts["groups"] = len(groups)
+        batch.timings["total_s"] = time.perf_counter() - start
+        return batch
+
+    def check_context(self, max_new_tokens: int, policy_tokenizer: Any = None) -> int:
+        """Tokens of the longest possible prompt.
+
+        Raises:
+            ValueError: it exceeds the verifier's context.
+        """
+        del policy_tokenizer
+        texts = [printed(self.corpus.series(item)) for item in self.corpus.ids()]
+        frame = sum(map(len, self._reader.around(_USER.replace("{values}", "1"))))
+        values = max((len(ids) for ids in self._reader.encoder.encode_captions(texts)), default=0)
+        return fits(frame + values + 2, max_new_tokens, self.verifier.max_prompt_tokens)
+
+    def metrics(self, batch: RewardBatch, lengths: NDArray[np.int64]) -> dict[str, Any]:
+        """For the record: histogram of the ten scores, and rank correlation of length and reward.
+
+        lengths: tokens of each caption, int64 [n].
+        """
+        picks = batch.picks[batch.valid, 0]
+        return {
+            "judge/scores": np.bincount(picks[picks >= 0], minlength=HIGHEST).tolist(),
+            "judge/unparsed": int(batch.counts.get("unparsed", 0)),
+            "judge/length_spearman": spearman(
+                lengths[batch.valid].astype(np.float64),
+                batch.reward[batch.valid].astype(np.float64),
+            ),
+        }
+
+    def _find_labels(self) -> None:
+        """Tokens of the scores, or of the digits where ten is two tokens."""
+        user = user_text(np.arange(3.0))
+        self._labels = self._reader.labels(user, SCORES)
+        if self._labels is not None:
+            return
+        self._labels = self._reader.labels(user, DIGITS)
+        encoder = self._reader.encoder
+        prompt = self._reader.text(user, "x")
+        one, ten = (encoder.encode(prompt + text)[0] for text in ("1", "10"))
+        if self._labels is None or not np.array_equal(ten[:-1], one):
+            raise ValueError(
+                "labels: expected scores of one token each, or of one token a digit, got a "
+                "tokenizer with neither; --scoring generate needs no labels"
+            )
+        self._one = one[-1:]
+
+    def _record(self, group: Asked, answer: TreeScores | TreeReplies, batch: RewardBatch) -> None:
+        """One group's grades into the batch."""
+        batch.counts["prefilled_tokens"] += answer.prefilled_tokens
+        batch.counts["prompt_tokens"] += answer.prompt_tokens
+        assert batch.right is not None
+        for at, (row, reason) in enumerate(zip(group.rows, answer.reason, strict=True)):
+            batch.reason[row] = reason
+            batch.valid[row] = reason is None
+            if reason is not None:
+                continue
+            batch.asked[row, 0] = True
+            if hasattr(answer, "texts"):
+                score = parse_score(answer.texts[at][0] or "")
+                batch.counts["unparsed"] += score is None
+                batch.picks[row, 0] = (score or LOWEST) - LOWEST
+                batch.right[row, 0] = batch.picks[row, 0] / (HIGHEST - LOWEST)
+                continue
+            logprobs = answer.label_logprobs[at, 0]
+            if self._one is not None:
+                logprobs = of_scores(logprobs, answer.label_logprobs[at, 1])
+            pick = int(logprobs.argmax())  # the lowest of equal scores
+            batch.label_logprobs[row, 0] = logprobs
+            batch.label_mass[row, 0] = np.exp(logprobs).sum()
+            batch.counts["ties"] += int((logprobs == logprobs[pick]).sum() > 1)
+            batch.picks[row, 0] = pick
+            chances = np.exp(logprobs.astype(np.float64) - logprobs[pick])
+            expected = float(chances @ np.arange(HIGHEST) / chances.sum())
+            batch.right[row, 0] = (expected if self.scoring == "soft" else pick) / (
+                HIGHEST - LOWEST
+            )
+
+
+def recipe_name(scoring: str) -> str:
+    """Name of the reward in results."""
+    return f"judge.{scoring}.v{VERSION}"
+
+
+def printed(x: Floats) -> str:
+    """Values as the judge reads them, with the decimals of the identification reward."""
+    return kernels.format_numbers(x, auto_decimals(x), ", ")
+
+
+def user_text(x: Floats) -> str:
+    """The user turn for a series float64 [T], with a place for the caption."""
+    return _USER.replace("{values}", printed(x))
+
+
+def with_second_token(tree: PromptTree, token: NDArray[np.int32]) -> PromptTree:
+    """The tree with a second question behind each first one: after the answer began with token."""
+    firsts = tree.questions[:, 0]
+    n = len(tree.parent)
+    more = len(firsts)
+    ends = tree.offsets[-1] + len(token) * np.arange(1, more + 1)
+    return replace(
+        tree,
+        ids=np.concatenate([tree.ids, np.tile(token, more)]),
+        offsets=np.concatenate([tree.offsets, ends]),
+        parent=np.concatenate([tree.parent, firsts]).astype(np.int32),
+        questions=np.stack([firsts, np.arange(n, n + more)], axis=1).astype(np.int32),
+    )
+
+
+def of_scores(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Log-probabilities of the scores 1 to 10, float32 [10], from those of the digits 0 to 9.
+
+    first: at the answer; second: behind "1". "1" alone is what does not go on to "10".
+    """
+    ten = np.exp(min(float(second[0]), 0.0))
+    with np.errstate(divide="ignore"):
+        alone = np.log1p(-ten) if ten < 1 else -np.inf
+    scores = np.concatenate([first[1:], first[1:2] + second[:1]])
+    scores[0] = first[1] + alone
+    return scores.astype(np.float32)
+
+
+def parse_score(reply: str) -> int | None:
+    """The first whole number of a reply, clamped to 1..10; None where there is none."""
+    found = re.search(r"\d+", reply)
+    return min(max(int(found.group()), LOWEST), HIGHEST) if found else None
+
+
+def spearman(a: Floats, b: Floats) -> float:
+    """Rank correlation with average ranks of ties; NaN where one of them is constant."""
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks: Floats = (ends - (counts - 1) / 2)[place]
+    return ranks
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """Mean scores 1 to 10 of true, empty-worded and false descriptions of the same series."""
+
+    accurate: float
+    generic: float
+    false: float
+
+
+def self_test(reward: JudgeReward, items: Sequence[str]) -> SelfTest:
+    """Whether the judge tells good from bad: true descriptions must be graded above generic and
+    above false ones, on average over the items.
+
+    Raises:
+        ValueError: they are not, or a description has no grade; such a judge is of no use.
+    """
+    generic = "The chart shows a time series that changes over time, with some ups and downs."
+    series = [reward.corpus.series(item) for item in items]
+    means = []
+    for texts in (
+        [accurate_text(x) for x in series],
+        [generic] * len(items),
+        [accurate_text(x.max() + x.min() - x) for x in series],  # upside down
+    ):
+        batch = reward.score(texts, items)
+        if not batch.valid.all():
+            raise ValueError(f"judge: expected grades in the self-test, got {batch.reason}")
+        means.append(LOWEST + (HIGHEST - LOWEST) * float(batch.accuracy.mean()))
+    found = SelfTest(*means)
+    if not (found.accurate > found.generic and found.accurate > found.false):
+        raise ValueError(
+            f"judge: expected true descriptions above generic and false ones, got mean scores "
+            f"{found.accurate:.2f} true, {found.generic:.2f} generic, {found.false:.2f} false"
+        )
+    return found
+
+
+def self_test_items(corpus: Series) -> list[str]:
+    """The first training series that are not constant, for the self-test."""
+    changing = (item for item in corpus.ids("train") if np.ptp(corpus.series(item)) > 0)
+    return list(islice(changing, SELF_TEST_ITEMS))
+
+
+def accurate_text(x: Floats) -> str:
+    """A true description of a series float64 [T], with its numbers."""
+    n, digits = len(x), auto_decimals(x)
+    high, low = int(x.argmax()), int(x.argmin())
+    course = "rises" if x[-1] > x[0] else "falls" if x[-1] < x[0] else "comes back"
+
+    def number(value: float) -> str:
+        return kernels.format_numbers(np.array([value]), digits)
+
+    middle = f", reaches {number(x[n // 2])} at step {n // 2}" if n > 2 else ""
+    return (
+        f"The series has {n} values. It starts at {number(x[0])}{middle} and ends at "
+        f"{number(x[-1])}, so that it {course} overall. Its highest value is {number(x[high])} at "
+        f"step {high}, its lowest {number(x[low])} at step {low}; the average is "
+        f"{number(float(x.mean()))}."
+    )
