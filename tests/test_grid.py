@@ -106,10 +106,9 @@ def metrics(run: Path) -> str:
     return (run / "metrics.jsonl").read_text()
 
 
-def test_arms_run_once_and_broken_ones_resume(
-    place: Path, tmp_path: Path, in_process: list[list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    reading = f"""
+def reading_of(place: Path) -> str:
+    """Every finished arm, read at two sizes."""
+    return f"""
 [reading]
 corpus = "{place / "corpus"}"
 arms = true
@@ -119,7 +118,12 @@ recipe = {{layout = "candidates_first"}}
 [reading.readers]
 random = "{place / "verifier"}"
 """
-    path = written(place, tmp_path, ARMS + reading)
+
+
+def test_arms_run_once_and_broken_ones_resume(
+    place: Path, tmp_path: Path, in_process: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(place, tmp_path, ARMS + reading_of(place))
     assert main(["grid", str(path)]) == 1  # a random judge cannot tell true from false
     said = capsys.readouterr()
     assert "true descriptions above generic and false" in said.err
