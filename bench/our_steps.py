@@ -18,6 +18,7 @@ from trainer.config import RlooConfig
 from trainer.console import Console
 from trainer.policy import Captioner
 from trainer.record import RunFolder
+from trainer.world import World
 
 ROOT = Path(__file__).parents[1]
 GROUP = 8
@@ -72,8 +73,8 @@ def main() -> None:
     meter = Meter()
     load = loading.load_captioner
 
-    def loaded(config: RlooConfig, path: str | Path) -> Captioner:
-        captioner = load(config, path)
+    def loaded(config: RlooConfig, path: str | Path, world: World) -> Captioner:
+        captioner = load(config, path, world)
         if not meter.baseline:
             meter.model_is_loaded()
         return captioner

@@ -30,6 +30,7 @@ class GramIndex {
     std::size_t count() const { return count_; }  // grams in a row, 0 if no row has so many values
 
     std::span<const std::uint32_t> row(std::size_t i) const {
+        if (count_ == 0) return {};  // there may be no prints to point into
         return {prints_.data() + (shared_ ? series_.offset(i) : i * count_), count_};
     }
 
