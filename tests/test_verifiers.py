@@ -15,6 +15,7 @@ from lineup_fast import kernels
 from lineup_fast.encoders import ByteEncoder
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe
+from lineup_fast.verifiers import prefix_attention
 from lineup_fast.verifiers.base import keep_positions, prompt_lengths, withhold_too_long
 from lineup_fast.verifiers.prefix_attention import attend, merge
 from lineup_fast.verifiers.prefix_plan import batches, buckets, build_forest, waves
@@ -316,6 +317,22 @@ def test_merged_parts_equal_one_softmax(dtype: torch.dtype) -> None:
             formula = attend(q, k, v, 0.3, causal=causal)
         torch.testing.assert_close(fused[0], formula[0], atol=tolerance, rtol=0)
         torch.testing.assert_close(fused[1], formula[1], atol=tolerance, rtol=0, check_dtype=False)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_blocks_of_causal_rows_equal_one_masked_softmax(heads: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    length = 2 * prefix_attention.BLOCK + 37
+    q, k, v = (
+        torch.randn(2, h, length, 8, generator=generator, dtype=torch.float64)
+        for h in (2, heads, heads)
+    )
+    out, lse = attend(q, k, v, 0.3, causal=True)
+    k, v = (x.expand(2, 2, length, 8) if heads == 1 else x for x in (k, v))
+    scores = (q @ k.transpose(2, 3)) * 0.3
+    scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), float("-inf"))
+    torch.testing.assert_close(out, scores.softmax(-1) @ v, atol=1e-12, rtol=0)
+    torch.testing.assert_close(lse, scores.logsumexp(-1), atol=1e-12, rtol=0)
 
 
 def test_the_math_path_gives_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:

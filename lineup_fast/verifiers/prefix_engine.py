@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from lineup_fast.verifiers.prefix_plan import Forest, Wave
 
 HEAD_ROWS = 64  # answer positions that go through the LM head at once
+FREED = (32 << 20) - (64 << 10)  # bytes; the largest freed block that glibc learns from
+
+
+def keep_freed_memory() -> None:
+    """Lets glibc keep up to 64 MB of freed memory for the next wave, in the whole process.
+
+    Waves differ in size: by its defaults malloc gives their buffers back to the system after each
+    and has them cleared again for the next, which took a seventh of the time. Freeing one large
+    block, never touched, raises both of its thresholds. Other allocators are not affected.
+    """
+    torch.empty(FREED, dtype=torch.uint8)  # freed at once
 
 
 class PrefixEngine:
@@ -34,6 +45,8 @@ class PrefixEngine:
         self, model: Any, head: Callable[[Tensor], Tensor], device: torch.device, chunk_tokens: int
     ) -> None:
         prefix_attention.register()
+        if device.type == "cpu":
+            keep_freed_memory()
         self._decoder = model.get_decoder()
         self._config = model.config.get_text_config()
         self._head = head
