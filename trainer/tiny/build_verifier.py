@@ -14,7 +14,7 @@ import json
 import math
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainer.tiny import tokenizer as tokens
+from trainer.tiny import turned_data as turned
 from trainer.tiny import verifier_data as data
 from trainer.tiny.verifier_check import RECIPE, default_corpus, measure, misses, model_card
 from trainer.tiny.verifier_model import (
@@ -55,6 +56,13 @@ class Settings:
     near: float = 0.084  # shares of the run: look-alikes from here on
     noisy: float = 0.30  # full noise from here on
     down: float = 0.62  # learning rates fall from here on, linearly to 2 %
+    vocab_size: int = tokens.VOCAB_SIZE
+    splits: tuple[str, ...] = ("train",)  # of the packaged data
+    turned: float = 1.0  # share of the run from which every second step turns the question round
+
+
+# The reader that evaluates: nothing of the verifier whose reward trains captioners is in it.
+READER = Settings(steps=2000, seed=1, vocab_size=896, splits=("val", "test"), turned=0.3)
 
 
 def lesson(settings: Settings, step: int) -> data.Lesson:
@@ -65,6 +73,18 @@ def lesson(settings: Settings, step: int) -> data.Lesson:
     readout = 0.6 - 0.4 * min(1.0, done / settings.near)
     odd = 0.08 if near else 0.02
     return data.Lesson(near=near, noise=3.0 * rising, rough=0.15 * rising, odd=odd, readout=readout)
+
+
+def turns(settings: Settings, step: int) -> bool:
+    """Whether ``step`` asks which of four captions describes a series."""
+    return step % 2 == 1 and step >= settings.turned * settings.steps
+
+
+def turned_lesson(settings: Settings, step: int) -> data.Lesson:
+    """Return what ``step`` teaches of that question: the same course, begun where it begins."""
+    begun = settings.turned * settings.steps
+    rest = replace(settings, steps=round(settings.steps - begun))
+    return replace(lesson(rest, round(step - begun)), odd=0.03)
 
 
 def rate(settings: Settings, step: int) -> float:
@@ -78,12 +98,15 @@ class Course:
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.settings, self.folder = settings, folder
-        self.tokenizer = tokens.build()
+        self.tokenizer = tokens.build(
+            settings.vocab_size, seed=settings.seed, both_ways=settings.turned < 1
+        )
         torch.manual_seed(settings.seed)
         self.model = new_model(self.tokenizer, settings.seed)
         self.heads = new_heads()
         self.dtype = fast_dtype()
         self.layout = data.Layout(self.tokenizer, RECIPE.k)
+        self.turned_layout = turned.TurnedLayout(self.tokenizer, self.layout)
         number_row = torch.full((len(self.tokenizer),), -1)
         number_row[torch.tensor(self.layout.numbers)] = torch.arange(101)
         self.number_row = number_row
@@ -112,22 +135,23 @@ class Course:
     def load_data(self) -> None:
         """Make the series to train on: real train windows and generated ones."""
         made = data.generated_pools(12000, np.random.default_rng(self.settings.seed + 1))
-        self.pools = [data.corpus_pools(default_corpus(), "train"), made]
+        self.pools = [data.corpus_pools(default_corpus(), self.settings.splits), made]
 
-    def batch(self) -> data.Batch:
+    def batch(self) -> data.Batch | turned.TurnedBatch:
         """Return the batch of the current step."""
-        rng = np.random.default_rng([self.settings.seed, self.step])
+        settings, step = self.settings, self.step
+        rng = np.random.default_rng([settings.seed, step])
         length = int(rng.choice(data.series.LENGTHS))
-        pool = self.pools[0 if rng.random() < self.settings.real else 1][length]
+        pool = self.pools[0 if rng.random() < settings.real else 1][length]
+        if turns(settings, step):
+            return turned.make_turned_batch(
+                self.tokenizer, self.turned_layout, pool, turned_lesson(settings, step),
+                sets=settings.sets, lists_per_set=settings.captions // 2, rng=rng,
+            )  # fmt: skip
         return data.make_batch(
-            self.tokenizer,
-            self.layout,
-            pool,
-            lesson(self.settings, self.step),
-            sets=self.settings.sets * 24 // length,
-            captions_per_set=self.settings.captions,
-            rng=rng,
-        )
+            self.tokenizer, self.layout, pool, lesson(settings, step),
+            sets=settings.sets * 24 // length, captions_per_set=settings.captions, rng=rng,
+        )  # fmt: skip
 
     def losses(self, batch: data.Batch) -> dict[str, Tensor]:
         """Return the parts of the loss, and the share of right answers, of one batch."""
@@ -166,6 +190,46 @@ class Course:
             "right": (letters.argmax(1) == target)[~blind].float().mean(),
         }
 
+    def turned_losses(self, batch: turned.TurnedBatch) -> dict[str, Tensor]:
+        """The same of a batch that asks which caption describes a series.
+
+        Every number is to be found in the series, whether or not the caption speaks of it; then
+        the number says whether it agrees, and which place its caption has in the list.
+        """
+        prefix, lists = torch.from_numpy(batch.prefix), torch.from_numpy(batch.lists)
+        seen = packed_forward(self.model, prefix, lists, self.dtype)
+        target, blind = torch.from_numpy(batch.target), torch.from_numpy(batch.blind)
+        table = self.model.get_input_embeddings().weight
+        rows = torch.arange(len(target))
+        final = seen.behind[-1][rows, torch.from_numpy(batch.last)].float()
+        letters = torch.log_softmax(final @ table.T, -1)[:, torch.tensor(self.layout.answers)]
+        answer = torch.where(blind, -letters.mean(1), -letters[rows, target]).mean()
+        steps, whose = torch.from_numpy(batch.steps), torch.from_numpy(batch.whose)
+        true = whose == target[:, None]
+        row, at = (true & ~blind[:, None]).nonzero(as_tuple=True)
+        told = seen.behind[-1][row, at - 1].float() @ table[torch.tensor(self.layout.numbers)].T
+        number = F.cross_entropy(told, self.number_row[lists[row, at]])
+        row, at = ((whose >= 0) & ~blind[:, None]).nonzero(as_tuple=True)
+        agrees = self.heads["agrees"](seen.behind[VOTES_AFTER - 1][row, at].float())[:, 0]
+        places = self.heads["label"](seen.behind[PLACES_AFTER - 1][row, at].float())
+        values = seen.before[PLACES_AFTER - 1][:, torch.from_numpy(batch.value_at)].float()
+        sought = torch.arange(values.shape[1]).expand(len(prefix), -1)
+        end = seen.before[FACTS_AFTER - 1][:, batch.end_at].float()
+        found, place = (steps >= 0).nonzero(as_tuple=True)
+        aim = torch.from_numpy(batch.value_at)[steps[found, place]]
+        match = -torch.log(seen.look[found, place, aim].float() + 1e-4).mean()
+        facts = torch.from_numpy(data.facts(batch.series)).float()
+        return {
+            "answer": answer,
+            "number": number,
+            "which": F.binary_cross_entropy_with_logits(agrees, true[row, at].float()),
+            "match": match,
+            "facts": F.mse_loss(self.heads["facts"](end), facts),
+            "place": F.cross_entropy(self.heads["step"](values).flatten(0, 1), sought.flatten()),
+            "label": F.cross_entropy(places, whose[row, at]),
+            "right": (letters.argmax(1) == target)[~blind].float().mean(),
+        }
+
     def update(self) -> dict[str, float]:
         """Make one training step; return the parts of the loss."""
         factor = rate(self.settings, self.step)
@@ -175,7 +239,11 @@ class Course:
             optimizer.zero_grad()
             for group in optimizer.param_groups:
                 group["lr"] = base * factor
-        parts = self.losses(self.batch())
+        batch = self.batch()
+        if isinstance(batch, turned.TurnedBatch):
+            parts, sign = self.turned_losses(batch), "turned "
+        else:
+            parts, sign = self.losses(batch), ""
         inside = 1.0 - 0.8 * self.step / self.settings.steps
         total = parts["answer"] + parts["which"] + 0.1 * parts["number"]
         places = 0.3 * (parts["place"] + parts["label"])
@@ -185,7 +253,7 @@ class Course:
         for optimizer in self.optimizers:
             optimizer.step()
         self.step += 1
-        return {name: float(value.detach()) for name, value in parts.items()}
+        return {sign + name: float(value.detach()) for name, value in parts.items()}
 
     def save(self) -> None:
         """Write the state of the run, all or nothing."""
@@ -260,20 +328,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m trainer.tiny.build_verifier", description=__doc__
     )
-    parser.add_argument("--out", type=Path, default=HERE / "verifier", help="where the model goes")
-    parser.add_argument("--work", type=Path, default=Path("runs/tiny-verifier"), help="state, log")
+    parser.add_argument("--reader", action="store_true", help="the second one, that evaluates")
+    parser.add_argument("--out", type=Path, help="where the model goes")
+    parser.add_argument("--work", type=Path, help="state and log of the run")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after; resumable")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--steps", type=int, default=Settings.steps)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seed", type=int)
     parser.add_argument("--items", type=int, default=1000, help="held-out items to measure with")
     parser.add_argument("--evaluate", action="store_true", help="only measure the model in --out")
     parser.add_argument("--export", action="store_true", help="only write the state as a model")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    settings = Settings(steps=arguments.steps, seed=arguments.seed)
+    settings = READER if arguments.reader else Settings()
+    told = {"steps": arguments.steps, "seed": arguments.seed}
+    settings = replace(settings, **{name: n for name, n in told.items() if n is not None})
+    name = "reader" if arguments.reader else "verifier"
+    out = arguments.out or HERE / name
     if not arguments.evaluate:
-        course = Course(settings, arguments.work)
+        course = Course(settings, arguments.work or Path(f"runs/tiny-{name}"))
         resumed = course.resume()
         if not arguments.export:
             course.folder.mkdir(parents=True, exist_ok=True)
@@ -282,12 +355,12 @@ def main() -> None:
             if not train(course, arguments.minutes):
                 print("stopped; the same command goes on")
                 return
-        export(course, arguments.out)
-    figures = measure(arguments.out, arguments.items)
+        export(course, out)
+    figures = measure(out, arguments.items)
     print(json.dumps(figures, indent=1), *misses(figures), sep="\n")
     if not arguments.evaluate:
         card = model_card(figures, facts(course))
-        (arguments.out / "README.md").write_text(card, encoding="utf-8")
+        (out / "README.md").write_text(card, encoding="utf-8")
 
 
 def facts(course: Course) -> dict[str, Any]:

@@ -45,8 +45,18 @@ def question(labels: str) -> str:
     return f"Answer with one letter: {names}."
 
 
-def _prompt_lines() -> Iterator[str]:
-    """Yield the fixed lines of the verifier's prompt and of the captioner's."""
+def _prompt_lines(*, both_ways: bool) -> Iterator[str]:
+    """Yield the fixed lines of the verifier's prompt and of the captioner's.
+
+    both_ways: those of the question turned round, which of four captions, as well.
+    """
+    if both_ways:
+        yield from (
+            "Here is one time series, given as raw values in time order.",
+            "Here are 4 descriptions, each written about some time series.",
+            "Exactly one of them describes the series above. Which one? " + question(LETTERS[:4]),
+            *(f'{letter}) """' for letter in LETTERS[:4]),
+        )
     yield from (
         SYSTEM,
         "Here are 4 candidate time series, each given as raw values in time order.",
@@ -86,7 +96,9 @@ def _caption_lines(count: int, seed: int) -> Iterator[str]:
             yield captions.empty_talk(rng)
 
 
-def build(vocab_size: int = VOCAB_SIZE, *, seed: int = 0) -> PreTrainedTokenizerFast:
+def build(
+    vocab_size: int = VOCAB_SIZE, *, seed: int = 0, both_ways: bool = False
+) -> PreTrainedTokenizerFast:
     """Return the tokenizer, trained on the prompt's lines and on template captions.
 
     The prompt's lines and the numbers 0..100 are repeated so often that each becomes one token.
@@ -108,7 +120,7 @@ def build(vocab_size: int = VOCAB_SIZE, *, seed: int = 0) -> PreTrainedTokenizer
 
     def lines() -> Iterator[str]:
         for _ in range(400):
-            yield from _prompt_lines()
+            yield from _prompt_lines(both_ways=both_ways)
         yield from _caption_lines(12000, seed)
 
     raw.train_from_iterator(lines(), trainer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,11 +83,12 @@ def generated_pools(count: int, rng: np.random.Generator) -> dict[int, Pool]:
     return pools
 
 
-def corpus_pools(corpus: Corpus, split: str) -> dict[int, Pool]:
-    """Return the windows of a split per length, with the neighbour pools of the corpus."""
+def corpus_pools(corpus: Corpus, splits: Sequence[str]) -> dict[int, Pool]:
+    """Return the windows of these splits per length, with the neighbour pools of the corpus."""
     pools = {}
+    asked = [item for split in splits for item in corpus.ids(split)]
     for length in series.LENGTHS:
-        items = [i for i in corpus.ids(split) if corpus.meta(i).length == length]
+        items = [item for item in asked if corpus.meta(item).length == length]
         rows = {item: row for row, item in enumerate(items)}
         near = np.full((len(items), POOL), -1, dtype=np.int32)
         for row, item in enumerate(items):
@@ -163,7 +165,7 @@ def draw_sets(pool: Pool, count: int, k: int, lesson: Lesson, rng: np.random.Gen
     return np.stack(sets).astype(np.int64)
 
 
-def _tell(
+def tell(
     values: NDArray[np.float64], pool: Pool, lesson: Lesson, rng: np.random.Generator
 ) -> tuple[captions.Told, bool]:
     """Return a caption and whether it tells nothing of the set."""
@@ -220,7 +222,7 @@ def make_batch(
         ]
     )
     told = [
-        _tell(drawn[n // captions_per_set, t].astype(np.float64), pool, lesson, rng)
+        tell(drawn[n // captions_per_set, t].astype(np.float64), pool, lesson, rng)
         for n, t in enumerate(target)
     ]
     encoded = tokenizer([part.text for part, _ in told], add_special_tokens=False)["input_ids"]

@@ -25,9 +25,12 @@ MASKED = -1e4
 
 
 def fast_dtype() -> torch.dtype:
-    """Return bfloat16 where the CPU multiplies it in hardware (AMX), else float32."""
-    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return torch.bfloat16 if probe is not None and probe() else torch.float32
+    """Return bfloat16 where the CPU multiplies it in hardware (AMX, AVX-512), else float32."""
+    probes = (
+        getattr(torch.cpu, f"_is_{unit}_supported", None) for unit in ("amx_tile", "avx512_bf16")
+    )
+    fast = any(probe is not None and probe() for probe in probes)
+    return torch.bfloat16 if fast else torch.float32
 
 
 def new_model(tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
@@ -77,6 +80,7 @@ def new_heads(labels: int = 12, steps: int = 24) -> nn.ModuleDict:
             "step": nn.Linear(WIDTH, steps),
             "label": nn.Linear(WIDTH, labels),
             "which": nn.Linear(WIDTH, labels),
+            "agrees": nn.Linear(WIDTH, 1),
         }
     )
 
