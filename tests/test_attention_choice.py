@@ -13,14 +13,13 @@ from torch import Tensor
 
 from tests import standin_flash
 from tests.random_vlm import byte_tokenizer, random_captioner, random_images, random_model
-from trainer import attention_choice
-from trainer.attention_choice import CANDIDATES, Heads, check, choose, dense_attention
+from trainer.attention import choice, group_layout
+from trainer.attention.choice import CANDIDATES, Heads, check, choose, dense_attention
+from trainer.attention.padded import CPU, EFFICIENT, PLAIN
+from trainer.attention.shared_prefix import shared_prefix_attention
+from trainer.attention.varlen import Varlen, flash2, flash3, flash4, torch_varlen
 from trainer.choice import Candidate, UnfitError, first_right, module
-from trainer.packing import group_layout
-from trainer.padded_attention import CPU, EFFICIENT, PLAIN
 from trainer.policy import Captioner
-from trainer.shared_prefix import shared_prefix_attention
-from trainer.varlen_attention import Varlen, flash2, flash3, flash4, torch_varlen
 
 LOADERS = (torch_varlen, flash2, flash3, flash4)
 SHAPES = [(4, 4, 8), (4, 2, 16), (6, 1, 8)]
@@ -36,8 +35,8 @@ def libraries() -> Iterator[None]:
 def choose_anew(monkeypatch: pytest.MonkeyPatch, *candidates: Any) -> None:
     """These candidates for the CPU, nothing remembered, until the test ends."""
     monkeypatch.setitem(CANDIDATES, "cpu", candidates)
-    fresh = attention_choice.functools.cache(choose.__wrapped__)
-    monkeypatch.setattr(attention_choice, "choose", fresh)
+    fresh = choice.functools.cache(choose.__wrapped__)
+    monkeypatch.setattr(choice, "choose", fresh)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -112,21 +111,21 @@ def test_a_wrong_library_is_passed_over(
         ("flash-attn 3", flash3, (torch.bfloat16,)),
         ("flash-attn 4", flash4, None),
     )
-    choice = attention_choice.choose(Heads("cpu", torch.float32, 4, 2, 8))
-    assert choice.name == "flash-attn 4"
-    assert f"failed its check: ValueError: {wrong}: expected" in choice.passed_over["spoiled"]
-    assert choice.passed_over["flash-attn 3"] == "takes bfloat16, not float32"
+    made = choice.choose(Heads("cpu", torch.float32, 4, 2, 8))
+    assert made.name == "flash-attn 4"
+    assert f"failed its check: ValueError: {wrong}: expected" in made.passed_over["spoiled"]
+    assert made.passed_over["flash-attn 3"] == "takes bfloat16, not float32"
 
 
 def test_nothing_of_cuda_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("flash_attn", "flash_attn_interface"):
         monkeypatch.setitem(standin_flash.sys.modules, name, None)
     choose_anew(monkeypatch, *CANDIDATES["cuda"])
-    choice = attention_choice.choose(Heads("cpu", torch.bfloat16, 4, 2, 16))
-    assert choice.op is PLAIN
-    assert list(choice.passed_over) == [name for name, *_ in CANDIDATES["cuda"]]
-    assert choice.passed_over["flash-attn 2"].startswith("flash_attn.flash_attn_interface")
-    assert "_flash_attention_forward" in choice.passed_over["torch.nn.attention.varlen"]
+    made = choice.choose(Heads("cpu", torch.bfloat16, 4, 2, 16))
+    assert made.op is PLAIN
+    assert list(made.passed_over) == [name for name, *_ in CANDIDATES["cuda"]]
+    assert made.passed_over["flash-attn 2"].startswith("flash_attn.flash_attn_interface")
+    assert "_flash_attention_forward" in made.passed_over["torch.nn.attention.varlen"]
     assert choose(Heads("meta", torch.float32, 1, 1, 8)).name == "the plain formula"
 
 
@@ -160,7 +159,7 @@ def test_the_caller_is_not_disturbed_by_the_check(monkeypatch: pytest.MonkeyPatc
     heads = Heads("cpu", torch.float32, 2, 1, 8)
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x)
     with hooks, torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert attention_choice.choose(heads).passed_over == {}
+        assert choice.choose(heads).passed_over == {}
     assert not seen
 
 
@@ -269,7 +268,7 @@ def test_on_a_gpu_a_model_gives_what_it_gives_on_a_cpu() -> None:
         logps, _ = captioner.token_logps(captioner.prompts(random_images(2)), there)
         logps.sum().backward()
         found.append((logps.detach().cpu(), model.lm_head.weight.grad.cpu()))
-        names = {choice.name for choice in captioner.attention.values()}
+        names = {made.name for made in captioner.attention.values()}
         assert "the plain formula" not in names
     for on_cpu, on_gpu in zip(*found, strict=True):
         assert (on_cpu - on_gpu).norm() < 0.05 * on_cpu.norm()

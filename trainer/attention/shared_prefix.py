@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from trainer.packing import Block, GroupLayout
+from trainer.attention.packing import Block, GroupLayout
 
 
 class SegmentAttention(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.packing import Block
+from trainer.attention.packing import Block
 
 _PAD_LSE = 1e30  # exp(score - 1e30) = 0: padded queries contribute nothing to any gradient
 _ALIGNED = 32  # the memory-efficient kernel wants log-sum-exps in multiples of this
@@ -36,7 +36,7 @@ class Padded:
         causal: bool,
         scale: float,
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`trainer.shared_prefix.SegmentAttention`."""
+        """See :class:`trainer.attention.shared_prefix.SegmentAttention`."""
         groups = q.shape[1] // k.shape[1]
         q, k, v = queries.gather(q), keys.gather(k), keys.gather(v)
         if causal:
@@ -61,7 +61,7 @@ class Padded:
         causal: bool,
         scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """See :class:`trainer.shared_prefix.SegmentAttention`."""
+        """See :class:`trainer.attention.shared_prefix.SegmentAttention`."""
         groups = q.shape[1] // k.shape[1]
         lse = queries.spread(lse.index_select(0, queries.real), _PAD_LSE)
         grad, q, out = queries.gather(grad), queries.gather(q), queries.gather(out)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer.attention.packing import Block, Spans
 from trainer.choice import module
-from trainer.packing import Block, Spans
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Varlen:
         causal: bool,
         scale: float,
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`trainer.shared_prefix.SegmentAttention`."""
+        """See :class:`trainer.attention.shared_prefix.SegmentAttention`."""
         q, k, v = _rows(queries, q), _rows(keys, k), _rows(keys, v)
         return self.attend(q, k, v, queries.spans, keys.spans, causal=causal, scale=scale)
 
@@ -59,7 +59,7 @@ class Varlen:
         causal: bool,
         scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """See :class:`trainer.shared_prefix.SegmentAttention`."""
+        """See :class:`trainer.attention.shared_prefix.SegmentAttention`."""
         grad, q, out, lse = (_rows(queries, x) for x in (grad, q, out, lse))
         k, v = _rows(keys, k), _rows(keys, v)
         spans = (queries.spans, keys.spans)
