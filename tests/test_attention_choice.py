@@ -13,9 +13,10 @@ from torch import Tensor
 
 from tests import standin_flash
 from tests.random_vlm import byte_tokenizer, random_captioner, random_images, random_model
-from trainer.attention import choice, group_layout
+from trainer.attention import Spans, choice, group_layout
 from trainer.attention.choice import CANDIDATES, Heads, check, choose, dense_attention
 from trainer.attention.padded import CPU, EFFICIENT, PLAIN
+from trainer.attention.segments import Between, Saved
 from trainer.attention.shared_prefix import shared_prefix_attention
 from trainer.attention.varlen import Varlen, flash2, flash3, flash4, torch_varlen
 from trainer.choice import Candidate, UnfitError, first_right, module
@@ -74,16 +75,16 @@ def test_the_stand_in_of_torch_has_its_signatures() -> None:
 def _own_lse(op: Varlen) -> Varlen:
     """Gradients with the log-sum-exp of these keys, not of all."""
 
-    def differentiate(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **how: Any) -> Any:
-        out, lse = op.attend(q, k, v, *rest[2:], **how)
-        return op.differentiate(grad, q, k, v, out, lse, *rest[2:], **how)
+    def differentiate(saved: Saved, between: Between[Spans]) -> Any:
+        out, lse = op.attend(saved.q, saved.k, saved.v, between)
+        return op.differentiate(saved._replace(out=out, lse=lse), between)
 
     return replace(op, differentiate=differentiate)
 
 
 def _not_causal(op: Varlen) -> Varlen:
-    def attend(*tensors: Any, causal: bool, scale: float) -> Any:
-        return op.attend(*tensors, causal=False, scale=scale)
+    def attend(q: Tensor, k: Tensor, v: Tensor, between: Between[Spans]) -> Any:
+        return op.attend(q, k, v, replace(between, causal=False))
 
     return replace(op, attend=attend)
 
@@ -91,8 +92,8 @@ def _not_causal(op: Varlen) -> Varlen:
 def _in_bits(op: Varlen) -> Varlen:
     """Log-sum-exp to the base 2, where that of one prefix needs no merging."""
 
-    def attend(*tensors: Any, **how: Any) -> Any:
-        out, lse = op.attend(*tensors, **how)
+    def attend(*asked: Any) -> Any:
+        out, lse = op.attend(*asked)
         return out, lse * 1.4427
 
     return replace(op, attend=attend)
@@ -209,9 +210,9 @@ def test_a_model_gives_the_same_on_packed_rows(
     def watched() -> Varlen:
         op = torch_varlen()
 
-        def attend(*tensors: Any, causal: bool, scale: float) -> Any:
-            used.append(causal)
-            return op.attend(*tensors, causal=causal, scale=scale)
+        def attend(q: Tensor, k: Tensor, v: Tensor, between: Between[Spans]) -> Any:
+            used.append(between.causal)
+            return op.attend(q, k, v, between)
 
         return replace(op, attend=attend)
 
@@ -230,7 +231,7 @@ def test_the_memory_efficient_op_takes_what_it_is_given() -> None:
     q, k, v = (torch.empty(2, 4, 10, 16, device="meta") for _ in range(3))
     out, lse = EFFICIENT.attend(q, k, v, causal=True, scale=0.25)
     assert (out.shape, lse.shape) == ((2, 4, 10, 16), (2, 4, 10))
-    gradients = EFFICIENT.differentiate(out, q, k, v, out, lse, causal=True, scale=0.25)
+    gradients = EFFICIENT.differentiate(Saved(out, q, k, v, out, lse), causal=True, scale=0.25)
     assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from trainer.attention.choice import Heads
 from trainer.attention.layers import PackedGroups, chosen_attention, use_our_attention
 from trainer.attention.packing import Spans, group_layout
+from trainer.attention.segments import Between
 from trainer.attention.varlen import Varlen
 
 __all__ = [
+    "Between",
     "Heads",
     "PackedGroups",
     "Spans",

@@ -20,11 +20,8 @@ from torch import Tensor
 
 from trainer.attention.packing import GroupLayout, group_layout
 from trainer.attention.padded import CPU, EFFICIENT, PLAIN
-from trainer.attention.shared_prefix import (
-    SegmentAttention,
-    merged_attention,
-    shared_prefix_attention,
-)
+from trainer.attention.segments import SegmentAttention
+from trainer.attention.shared_prefix import merged_attention, shared_prefix_attention
 from trainer.attention.varlen import flash2, flash3, flash4, torch_varlen
 from trainer.choice import Candidate, Choice, UnfitError, first_right
 

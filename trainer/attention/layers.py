@@ -16,7 +16,8 @@ from transformers.masking_utils import flash_attention_mask, sdpa_mask
 from trainer.attention import choice
 from trainer.attention.choice import Heads
 from trainer.attention.packing import GroupLayout, Spans
-from trainer.attention.shared_prefix import SegmentAttention, shared_prefix_attention
+from trainer.attention.segments import SegmentAttention
+from trainer.attention.shared_prefix import shared_prefix_attention
 from trainer.attention.varlen import Varlen, window_attention
 from trainer.choice import Choice
 

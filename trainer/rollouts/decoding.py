@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainer.attention import Heads, Spans, Varlen, choice
+from trainer.attention import Between, Heads, Spans, Varlen, choice
 
 _LEAST_LOGP = -1e9  # stands for log 0 where it is multiplied by 0
 _FIRST_ROOM = 64  # caption tokens that the own cache holds before it first grows
@@ -98,7 +98,7 @@ class SharedPrefixCache:
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [B * P, H, D]
         out = torch.zeros_like(q)
         q, k, v = (x.index_select(0, rows) for x in (q, k, v))
-        out[rows] = op.attend(q, k, v, spans, spans, causal=True, scale=scale)[0]
+        out[rows] = op.attend(q, k, v, Between(spans, spans, causal=True, scale=scale))[0]
         return out.view(*self._mask.shape, *out.shape[1:])
 
     def _attend_prompt(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
