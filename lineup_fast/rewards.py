@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lineup_fast.candidates import CandidateError, draw, fixed
-from lineup_fast.context import longest_prompt
+from lineup_fast.context import TOKENS_PER_NEW_TOKEN, fits, longest_prompt
 from lineup_fast.prepared import Prepared
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, clean_caption, parse_answer
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A token that a policy samples may be a broken piece of a character, which text shows as U+FFFD:
-# three bytes, so up to three tokens of a byte-level verifier.
-TOKENS_PER_NEW_TOKEN = 3.0
 MOST_PREPARED = 1024  # candidate sets kept between preparing and asking; a few steps' worth
 
 
@@ -88,16 +85,21 @@ def without_answer(
     index: Sequence[int | None],
     *,
     k: int = 0,
+    n_labels: int | None = None,
     recipe: str = "",
     fingerprints: dict[str, str] | None = None,
 ) -> RewardBatch:
-    """Captions, as many as there are draw indices, that nobody judged (yet); k 0: not known."""
+    """Captions, as many as there are draw indices, that nobody judged (yet).
+
+    k: questions of a caption, 0: not known; n_labels: of a question, None: as many.
+    """
     n = len(index)
+    n_labels = k if n_labels is None else n_labels
     return RewardBatch(
         reward=np.full(n, np.nan, dtype=np.float32),
         accuracy=np.full(n, np.nan, dtype=np.float32),
         picks=np.full((n, k), -1, dtype=np.int32),
-        label_logprobs=np.full((n, k, k), np.nan, dtype=np.float32),
+        label_logprobs=np.full((n, k, n_labels), np.nan, dtype=np.float32),
         label_mass=np.full((n, k), np.nan, dtype=np.float32),
         valid=np.zeros(n, dtype=bool),
         reason=[reason] * n,
@@ -230,7 +232,6 @@ class IdentificationReward:
         tokens one of its tokens can become (else 3, a broken character). Returns: the longest
         possible prompt in tokens. Raises: ValueError when it exceeds ``max_prompt_tokens``.
         """
-        limit = self.verifier.max_prompt_tokens
         ratio = TOKENS_PER_NEW_TOKEN
         if policy_tokenizer is not None:
             vocabulary = sorted(set(policy_tokenizer.get_vocab().values()))
@@ -240,13 +241,7 @@ class IdentificationReward:
             pieces = self.builder.encoder.encode_captions([text for text in texts if text])
             ratio = max(ratio, *map(len, pieces))
         longest = longest_prompt(self.corpus, self.builder, self.kind)
-        longest += int(np.ceil(ratio * max_new_tokens))
-        if limit is not None and longest > limit:
-            raise ValueError(
-                f"max_new_tokens: expected prompts of at most {limit} tokens, the verifier's "
-                f"context; with {max_new_tokens} they can reach {longest}"
-            )
-        return longest
+        return fits(longest, max_new_tokens, self.verifier.max_prompt_tokens, ratio=ratio)
 
     def _indices(
         self,
