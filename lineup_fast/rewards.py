@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import zlib
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from lineup_fast.context import TOKENS_PER_NEW_TOKEN, fits, longest_prompt
 from lineup_fast.prepared import Prepared
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, clean_caption, parse_answer
-from lineup_fast.verifiers.base import QuestionGroup, keep_positions
+from lineup_fast.verifiers.base import QuestionGroup, ask, keep_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from lineup_fast.verifiers.base import TreeReplies, TreeScores, Verifier
 
     Floats = npt.NDArray[np.float32]
-
-log = logging.getLogger(__name__)
 
 MOST_PREPARED = 1024  # candidate sets kept between preparing and asking; a few steps' worth
 
@@ -214,7 +211,9 @@ class IdentificationReward:
         with _clock(batch, "prompts_s"):
             groups = self._groups(captions, ids, indices, batch)
         with _clock(batch, "verifier_s"):
-            answers = self._ask(groups)
+            labels = None if self.recipe.scoring == "generate" else self.builder.labels
+            asked = [QuestionGroup(group.captions, group.candidates) for group in groups]
+            answers = ask(self.verifier, [group.tree for group in groups], asked, labels)
         for group, answer in zip(groups, answers, strict=True):
             if isinstance(answer, str):
                 for row in group.rows:
@@ -309,23 +308,6 @@ class IdentificationReward:
             group = tuple(texts[row] for row in members)
             groups.append(_Group(members, positions, candidates, group, tree))
         return groups
-
-    def _ask(self, groups: Sequence[_Group]) -> list[TreeScores | TreeReplies | str]:
-        """Answers per group; where the verifier fails, the reason in words."""
-        if not groups:
-            return []
-        trees = [group.tree for group in groups]
-        questions = [QuestionGroup(group.captions, group.candidates) for group in groups]
-        try:
-            if self.recipe.scoring == "generate":
-                return list(self.verifier.generate(trees, groups=questions))
-            return list(self.verifier.score(trees, self.builder.labels, groups=questions))
-        except (RuntimeError, OSError, MemoryError) as error:
-            if len(groups) == 1:
-                log.warning("verifier failed on %s: %s", groups[0].candidates.target, error)
-                return [f"{type(error).__name__}: {error}"]
-        # One group may be at fault: ask each alone, so that the others still count.
-        return [answer for group in groups for answer in self._ask([group])]
 
     def _record(self, group: _Group, answer: TreeScores | TreeReplies, batch: RewardBatch) -> None:
         """One group's answers into the batch."""

@@ -11,7 +11,8 @@ import numpy as np
 from lineup_fast.context import fits
 from lineup_fast.prompts import clean_caption
 from lineup_fast.rewards import RewardBatch, without_answer
-from trainer.baselines.reading import Asked, Reader, ask, grouped
+from lineup_fast.verifiers.base import QuestionGroup, ask
+from trainer.baselines.reading import Asked, Reader, grouped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +81,8 @@ class ReaderReward:
             texts = tuple(clean_caption(captions[row]) for row in rows)
             groups.append(Asked(rows, texts, about, tree))
         batch.timings["prompts_s"] = time.perf_counter() - start
-        answers = ask(self.verifier, groups, self._labels)
+        questions = [QuestionGroup(group.captions, group.about) for group in groups]
+        answers = ask(self.verifier, [group.tree for group in groups], questions, self._labels)
         for group, answer in zip(groups, answers, strict=True):
             self._record(group, answer, batch)
         self._finish(batch)
