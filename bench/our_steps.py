@@ -15,9 +15,9 @@ from lineup_fast.corpus import Corpus
 from lineup_fast.rewards import RewardBatch
 from trainer import loading, rloo
 from trainer.config import RlooConfig
-from trainer.console import Console
 from trainer.policy import Captioner
 from trainer.record import RunFolder
+from trainer.record.console import Console
 from trainer.world import World
 
 ROOT = Path(__file__).parents[1]

@@ -19,6 +19,26 @@ if TYPE_CHECKING:
     Counts = npt.NDArray[np.int64]
 
 SEAMS = 2  # tokens that join a row with its brackets, where the tokenizer reads prompts whole
+# A token that a policy samples may be a broken piece of a character, which text shows as U+FFFD:
+# three bytes, so up to three tokens of a byte-level verifier.
+TOKENS_PER_NEW_TOKEN = 3.0
+
+
+def fits(
+    longest: int, max_new_tokens: int, limit: int | None, *, ratio: float = TOKENS_PER_NEW_TOKEN
+) -> int:
+    """Tokens of the longest prompt with a caption of `max_new_tokens`, `longest` without.
+
+    limit: the verifier's context; ratio: its tokens per token of the caption's writer.
+    Raises: ValueError when the prompt exceeds the limit.
+    """
+    longest += int(np.ceil(ratio * max_new_tokens))
+    if limit is not None and longest > limit:
+        raise ValueError(
+            f"max_new_tokens: expected prompts of at most {limit} tokens, the verifier's context; "
+            f"with {max_new_tokens} they can reach {longest}"
+        )
+    return longest
 
 
 def longest_prompt(corpus: Corpus, builder: PromptBuilder, kind: str) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from lineup_fast.rewards import RewardBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lineup_fast.rewards import RewardBatch
+
+# Of a caption each, without `right`, which not every reward has.
+ARRAYS = ("reward", "accuracy", "picks", "label_logprobs", "label_mass", "valid", "asked")
 SHARED_COUNTS = ("groups", "prefilled_tokens", "prompt_tokens")  # of a batch, not of a caption
 
 
@@ -27,16 +29,10 @@ def split(batch: RewardBatch) -> list[RewardBatch]:
         part = slice(at, at + 1)
         row = replace(
             batch,
-            reward=batch.reward[part],
-            accuracy=batch.accuracy[part],
-            picks=batch.picks[part],
-            label_logprobs=batch.label_logprobs[part],
-            label_mass=batch.label_mass[part],
-            valid=batch.valid[part],
             reason=batch.reason[part],
             index=batch.index[part],
-            asked=batch.asked[part],
             right=None if batch.right is None else batch.right[part],
+            **{name: getattr(batch, name)[part] for name in ARRAYS},
         )
         row.counts = _own_counts(row)
         for name in SHARED_COUNTS:
@@ -73,19 +69,16 @@ def join(rows: Sequence[RewardBatch]) -> RewardBatch:
             counts[name] = counts.get(name, 0) + count
         for name, seconds in row.timings.items():
             timings[name] = max(timings.get(name, 0.0), seconds)
-    return RewardBatch(
-        reward=np.concatenate([row.reward for row in rows]),
-        accuracy=np.concatenate([row.accuracy for row in rows]),
-        picks=np.concatenate([row.picks for row in rows]),
-        label_logprobs=np.concatenate([row.label_logprobs for row in rows]),
-        label_mass=np.concatenate([row.label_mass for row in rows]),
-        valid=np.concatenate([row.valid for row in rows]),
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(row, name) for row in rows]) for name in ARRAYS
+    }
+    return replace(
+        rows[0],
         reason=[reason for row in rows for reason in row.reason],
         timings=timings,
         counts=counts,
-        recipe=rows[0].recipe,
         fingerprints=dict(rows[0].fingerprints),
-        asked=np.concatenate([row.asked for row in rows]),
         index=[index for row in rows for index in row.index],
         right=np.concatenate(right) if len(right) == len(rows) else None,
+        **arrays,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import zlib
 from collections.abc import Sequence
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lineup_fast.candidates import CandidateError, draw, fixed
-from lineup_fast.context import longest_prompt
+from lineup_fast.context import TOKENS_PER_NEW_TOKEN, fits, longest_prompt
 from lineup_fast.prepared import Prepared
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe, clean_caption, parse_answer
-from lineup_fast.verifiers.base import QuestionGroup, keep_positions
+from lineup_fast.verifiers.base import QuestionGroup, ask, keep_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float32]
 
-log = logging.getLogger(__name__)
-
-# A token that a policy samples may be a broken piece of a character, which text shows as U+FFFD:
-# three bytes, so up to three tokens of a byte-level verifier.
-TOKENS_PER_NEW_TOKEN = 3.0
 MOST_PREPARED = 1024  # candidate sets kept between preparing and asking; a few steps' worth
 
 
@@ -88,16 +82,21 @@ def without_answer(
     index: Sequence[int | None],
     *,
     k: int = 0,
+    n_labels: int | None = None,
     recipe: str = "",
     fingerprints: dict[str, str] | None = None,
 ) -> RewardBatch:
-    """Captions, as many as there are draw indices, that nobody judged (yet); k 0: not known."""
+    """Captions, as many as there are draw indices, that nobody judged (yet).
+
+    k: questions of a caption, 0: not known; n_labels: of a question, None: as many.
+    """
     n = len(index)
+    n_labels = k if n_labels is None else n_labels
     return RewardBatch(
         reward=np.full(n, np.nan, dtype=np.float32),
         accuracy=np.full(n, np.nan, dtype=np.float32),
         picks=np.full((n, k), -1, dtype=np.int32),
-        label_logprobs=np.full((n, k, k), np.nan, dtype=np.float32),
+        label_logprobs=np.full((n, k, n_labels), np.nan, dtype=np.float32),
         label_mass=np.full((n, k), np.nan, dtype=np.float32),
         valid=np.zeros(n, dtype=bool),
         reason=[reason] * n,
@@ -212,7 +211,9 @@ class IdentificationReward:
         with _clock(batch, "prompts_s"):
             groups = self._groups(captions, ids, indices, batch)
         with _clock(batch, "verifier_s"):
-            answers = self._ask(groups)
+            labels = None if self.recipe.scoring == "generate" else self.builder.labels
+            asked = [QuestionGroup(group.captions, group.candidates) for group in groups]
+            answers = ask(self.verifier, [group.tree for group in groups], asked, labels)
         for group, answer in zip(groups, answers, strict=True):
             if isinstance(answer, str):
                 for row in group.rows:
@@ -230,7 +231,6 @@ class IdentificationReward:
         tokens one of its tokens can become (else 3, a broken character). Returns: the longest
         possible prompt in tokens. Raises: ValueError when it exceeds ``max_prompt_tokens``.
         """
-        limit = self.verifier.max_prompt_tokens
         ratio = TOKENS_PER_NEW_TOKEN
         if policy_tokenizer is not None:
             vocabulary = sorted(set(policy_tokenizer.get_vocab().values()))
@@ -240,13 +240,7 @@ class IdentificationReward:
             pieces = self.builder.encoder.encode_captions([text for text in texts if text])
             ratio = max(ratio, *map(len, pieces))
         longest = longest_prompt(self.corpus, self.builder, self.kind)
-        longest += int(np.ceil(ratio * max_new_tokens))
-        if limit is not None and longest > limit:
-            raise ValueError(
-                f"max_new_tokens: expected prompts of at most {limit} tokens, the verifier's "
-                f"context; with {max_new_tokens} they can reach {longest}"
-            )
-        return longest
+        return fits(longest, max_new_tokens, self.verifier.max_prompt_tokens, ratio=ratio)
 
     def _indices(
         self,
@@ -314,23 +308,6 @@ class IdentificationReward:
             group = tuple(texts[row] for row in members)
             groups.append(_Group(members, positions, candidates, group, tree))
         return groups
-
-    def _ask(self, groups: Sequence[_Group]) -> list[TreeScores | TreeReplies | str]:
-        """Answers per group; where the verifier fails, the reason in words."""
-        if not groups:
-            return []
-        trees = [group.tree for group in groups]
-        questions = [QuestionGroup(group.captions, group.candidates) for group in groups]
-        try:
-            if self.recipe.scoring == "generate":
-                return list(self.verifier.generate(trees, groups=questions))
-            return list(self.verifier.score(trees, self.builder.labels, groups=questions))
-        except (RuntimeError, OSError, MemoryError) as error:
-            if len(groups) == 1:
-                log.warning("verifier failed on %s: %s", groups[0].candidates.target, error)
-                return [f"{type(error).__name__}: {error}"]
-        # One group may be at fault: ask each alone, so that the others still count.
-        return [answer for group in groups for answer in self._ask([group])]
 
     def _record(self, group: _Group, answer: TreeScores | TreeReplies, batch: RewardBatch) -> None:
         """One group's answers into the batch."""

@@ -19,16 +19,16 @@ import torch
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from tests.random_vlm import byte_tokenizer, random_images, random_model
-from trainer import memory_plan, probe, time_plan
 from trainer.config import RlooConfig
-from trainer.device_rates import measure_cpu
-from trainer.memory_plan import StepShape
-from trainer.model_shapes import ModelShape, from_config
 from trainer.optim import make_optimizer
-from trainer.plan import training_of
+from trainer.plan import duration, memory, probe
+from trainer.plan.command import training_of
+from trainer.plan.memory import StepShape
+from trainer.plan.rates import measure_cpu
+from trainer.plan.shapes import ModelShape, from_config
 from trainer.policy import Captioner
 from trainer.rloo import Batch, update
-from trainer.rollout import TransformersSampler, gather
+from trainer.rollouts import TransformersSampler, gather
 
 TINY = Path(__file__).parents[1] / "trainer" / "tiny" / "captioner"
 
@@ -106,7 +106,7 @@ class Run:
         update(self.captioner, self.optimizer, batch, self.config, 1e-9)
 
 
-def memory(run: Run) -> dict[str, list[float]]:
+def peaks(run: Run) -> dict[str, list[float]]:
     """Planned and measured bytes at the peak of rollout and update, above the loaded model."""
     status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -128,10 +128,10 @@ def memory(run: Run) -> dict[str, list[float]]:
         stage()
         peaks.append(value("VmHWM") - before)
     shape, step = run.shape()
-    moments = memory_plan.optimizer_state(shape, run.training)
+    moments = memory.optimizer_state(shape, run.training)
     planned = [
         moments + sum(stage(shape, run.training, step).values())
-        for stage in (memory_plan.rollout, memory_plan.update)
+        for stage in (memory.rollout, memory.update)
     ]
     return {"planned": planned, "measured": [float(peak) for peak in peaks]}
 
@@ -150,8 +150,8 @@ def seconds(run: Run, rounds: int = 3) -> dict[str, list[float]]:
     updates, rollouts, *measured = [median(times[1:]) for times in spent]
     rates = small.factors(rates, run.training, updates, rollouts)
     planned = [
-        time_plan.rollout(shape, run.training, step, rates).seconds(rates) * rates.rollout_factor,
-        time_plan.update(shape, run.training, step, rates).seconds(rates) * rates.update_factor,
+        duration.rollout(shape, run.training, step, rates).seconds(rates) * rates.rollout_factor,
+        duration.update(shape, run.training, step, rates).seconds(rates) * rates.update_factor,
     ]
     factors = [rates.rollout_factor, rates.update_factor]
     return {"planned": planned, "measured": measured, "factors": factors}
@@ -165,7 +165,7 @@ def main(arguments: list[str]) -> None:
     if "gradient_checkpointing" in values:
         values["gradient_checkpointing"] = values["gradient_checkpointing"] == "True"
     run = Run(kind, values)
-    sys.stdout.write(json.dumps((memory if what == "memory" else seconds)(run)) + "\n")
+    sys.stdout.write(json.dumps((peaks if what == "memory" else seconds)(run)) + "\n")
 
 
 if __name__ == "__main__":

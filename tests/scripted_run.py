@@ -16,7 +16,7 @@ import numpy as np
 
 from lineup_fast.rewards import RewardBatch
 from trainer.config import RlooConfig
-from trainer.console import Console
+from trainer.record.console import Console
 from trainer.rloo import train
 
 K = 4

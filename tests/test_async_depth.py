@@ -18,10 +18,10 @@ from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from tests.test_checkpoint import program, without_times
 from trainer import checkpoint, rloo
 from trainer.config import RlooConfig
-from trainer.console import Console, stopped
 from trainer.policy import Prompts
+from trainer.record.console import Console, stopped
 from trainer.rloo import furthest, train
-from trainer.rollout import Part, TransformersSampler
+from trainer.rollouts import Part, TransformersSampler
 
 
 @pytest.fixture(scope="module")

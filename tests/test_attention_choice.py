@@ -13,14 +13,14 @@ from torch import Tensor
 
 from tests import standin_flash
 from tests.random_vlm import byte_tokenizer, random_captioner, random_images, random_model
-from trainer import attention_choice
-from trainer.attention_choice import CANDIDATES, Heads, check, choose, dense_attention
+from trainer.attention import Spans, choice, group_layout
+from trainer.attention.choice import CANDIDATES, Heads, check, choose, dense_attention
+from trainer.attention.padded import CPU, EFFICIENT, PLAIN
+from trainer.attention.segments import Between, Saved
+from trainer.attention.shared_prefix import shared_prefix_attention
+from trainer.attention.varlen import Varlen, flash2, flash3, flash4, torch_varlen
 from trainer.choice import Candidate, UnfitError, first_right, module
-from trainer.packing import group_layout
-from trainer.padded_attention import CPU, EFFICIENT, PLAIN
 from trainer.policy import Captioner
-from trainer.shared_prefix import shared_prefix_attention
-from trainer.varlen_attention import Varlen, flash2, flash3, flash4, torch_varlen
 
 LOADERS = (torch_varlen, flash2, flash3, flash4)
 SHAPES = [(4, 4, 8), (4, 2, 16), (6, 1, 8)]
@@ -36,8 +36,8 @@ def libraries() -> Iterator[None]:
 def choose_anew(monkeypatch: pytest.MonkeyPatch, *candidates: Any) -> None:
     """These candidates for the CPU, nothing remembered, until the test ends."""
     monkeypatch.setitem(CANDIDATES, "cpu", candidates)
-    fresh = attention_choice.functools.cache(choose.__wrapped__)
-    monkeypatch.setattr(attention_choice, "choose", fresh)
+    fresh = choice.functools.cache(choose.__wrapped__)
+    monkeypatch.setattr(choice, "choose", fresh)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -75,16 +75,16 @@ def test_the_stand_in_of_torch_has_its_signatures() -> None:
 def _own_lse(op: Varlen) -> Varlen:
     """Gradients with the log-sum-exp of these keys, not of all."""
 
-    def differentiate(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **how: Any) -> Any:
-        out, lse = op.attend(q, k, v, *rest[2:], **how)
-        return op.differentiate(grad, q, k, v, out, lse, *rest[2:], **how)
+    def differentiate(saved: Saved, between: Between[Spans]) -> Any:
+        out, lse = op.attend(saved.q, saved.k, saved.v, between)
+        return op.differentiate(saved._replace(out=out, lse=lse), between)
 
     return replace(op, differentiate=differentiate)
 
 
 def _not_causal(op: Varlen) -> Varlen:
-    def attend(*tensors: Any, causal: bool, scale: float) -> Any:
-        return op.attend(*tensors, causal=False, scale=scale)
+    def attend(q: Tensor, k: Tensor, v: Tensor, between: Between[Spans]) -> Any:
+        return op.attend(q, k, v, replace(between, causal=False))
 
     return replace(op, attend=attend)
 
@@ -92,8 +92,8 @@ def _not_causal(op: Varlen) -> Varlen:
 def _in_bits(op: Varlen) -> Varlen:
     """Log-sum-exp to the base 2, where that of one prefix needs no merging."""
 
-    def attend(*tensors: Any, **how: Any) -> Any:
-        out, lse = op.attend(*tensors, **how)
+    def attend(*asked: Any) -> Any:
+        out, lse = op.attend(*asked)
         return out, lse * 1.4427
 
     return replace(op, attend=attend)
@@ -112,21 +112,21 @@ def test_a_wrong_library_is_passed_over(
         ("flash-attn 3", flash3, (torch.bfloat16,)),
         ("flash-attn 4", flash4, None),
     )
-    choice = attention_choice.choose(Heads("cpu", torch.float32, 4, 2, 8))
-    assert choice.name == "flash-attn 4"
-    assert f"failed its check: ValueError: {wrong}: expected" in choice.passed_over["spoiled"]
-    assert choice.passed_over["flash-attn 3"] == "takes bfloat16, not float32"
+    made = choice.choose(Heads("cpu", torch.float32, 4, 2, 8))
+    assert made.name == "flash-attn 4"
+    assert f"failed its check: ValueError: {wrong}: expected" in made.passed_over["spoiled"]
+    assert made.passed_over["flash-attn 3"] == "takes bfloat16, not float32"
 
 
 def test_nothing_of_cuda_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("flash_attn", "flash_attn_interface"):
         monkeypatch.setitem(standin_flash.sys.modules, name, None)
     choose_anew(monkeypatch, *CANDIDATES["cuda"])
-    choice = attention_choice.choose(Heads("cpu", torch.bfloat16, 4, 2, 16))
-    assert choice.op is PLAIN
-    assert list(choice.passed_over) == [name for name, *_ in CANDIDATES["cuda"]]
-    assert choice.passed_over["flash-attn 2"].startswith("flash_attn.flash_attn_interface")
-    assert "_flash_attention_forward" in choice.passed_over["torch.nn.attention.varlen"]
+    made = choice.choose(Heads("cpu", torch.bfloat16, 4, 2, 16))
+    assert made.op is PLAIN
+    assert list(made.passed_over) == [name for name, *_ in CANDIDATES["cuda"]]
+    assert made.passed_over["flash-attn 2"].startswith("flash_attn.flash_attn_interface")
+    assert "_flash_attention_forward" in made.passed_over["torch.nn.attention.varlen"]
     assert choose(Heads("meta", torch.float32, 1, 1, 8)).name == "the plain formula"
 
 
@@ -160,7 +160,7 @@ def test_the_caller_is_not_disturbed_by_the_check(monkeypatch: pytest.MonkeyPatc
     heads = Heads("cpu", torch.float32, 2, 1, 8)
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x)
     with hooks, torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert attention_choice.choose(heads).passed_over == {}
+        assert choice.choose(heads).passed_over == {}
     assert not seen
 
 
@@ -210,9 +210,9 @@ def test_a_model_gives_the_same_on_packed_rows(
     def watched() -> Varlen:
         op = torch_varlen()
 
-        def attend(*tensors: Any, causal: bool, scale: float) -> Any:
-            used.append(causal)
-            return op.attend(*tensors, causal=causal, scale=scale)
+        def attend(q: Tensor, k: Tensor, v: Tensor, between: Between[Spans]) -> Any:
+            used.append(between.causal)
+            return op.attend(q, k, v, between)
 
         return replace(op, attend=attend)
 
@@ -231,7 +231,7 @@ def test_the_memory_efficient_op_takes_what_it_is_given() -> None:
     q, k, v = (torch.empty(2, 4, 10, 16, device="meta") for _ in range(3))
     out, lse = EFFICIENT.attend(q, k, v, causal=True, scale=0.25)
     assert (out.shape, lse.shape) == ((2, 4, 10, 16), (2, 4, 10))
-    gradients = EFFICIENT.differentiate(out, q, k, v, out, lse, causal=True, scale=0.25)
+    gradients = EFFICIENT.differentiate(Saved(out, q, k, v, out, lse), causal=True, scale=0.25)
     assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
 
 
@@ -269,7 +269,7 @@ def test_on_a_gpu_a_model_gives_what_it_gives_on_a_cpu() -> None:
         logps, _ = captioner.token_logps(captioner.prompts(random_images(2)), there)
         logps.sum().backward()
         found.append((logps.detach().cpu(), model.lm_head.weight.grad.cpu()))
-        names = {choice.name for choice in captioner.attention.values()}
+        names = {made.name for made in captioner.attention.values()}
         assert "the plain formula" not in names
     for on_cpu, on_gpu in zip(*found, strict=True):
         assert (on_cpu - on_gpu).norm() < 0.05 * on_cpu.norm()

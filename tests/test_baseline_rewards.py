@@ -32,7 +32,7 @@ from trainer.baselines.judge import (
 )
 from trainer.baselines.questions import Bank, Questioned, Survival, made
 from trainer.baselines.reading import MaskedReward, Reader, masked
-from trainer.console import Console
+from trainer.record.console import Console
 from trainer.rloo import train
 
 CORPUS = FewSeries()

@@ -17,10 +17,10 @@ from tests.random_vlm import byte_tokenizer, random_model
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from trainer import checkpoint
 from trainer.checkpoint import Counters
-from trainer.console import Console
 from trainer.optim import adamw, apply_update
 from trainer.policy import Captioner
 from trainer.record import RunFolder
+from trainer.record.console import Console
 from trainer.rloo import train
 
 HERE = Path(__file__).parent

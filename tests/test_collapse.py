@@ -14,7 +14,7 @@ from tests.scripted_run import FewSeries, ScriptedReward, settings
 from trainer import checkpoint
 from trainer.collapse import CollapseError, distinct_openings, reason
 from trainer.config import RlooConfig
-from trainer.console import Console
+from trainer.record.console import Console
 from trainer.rloo import train
 
 GOOD = {

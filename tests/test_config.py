@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 
 from trainer.__main__ import main
 from trainer.config import PRESETS, RlooConfig, load_preset, parse
-from trainer.console import Console
+from trainer.record.console import Console
 
 ROOT = Path(__file__).parents[1]
 

@@ -21,11 +21,11 @@ from lineup_fast.verifiers.base import BackendError
 from tests.random_vlm import random_captioner, random_images
 from tests.sglang_schema import schema
 from tests.standin_captioner import CaptionerEngine, CaptionerServer
-from trainer.engine_rollout import SGLangSampler, engine_weights, write_weights
-from trainer.engine_wire import sampling_seed, unpatch
-from trainer.importance import Importance
 from trainer.policy import Captioner, Prompts
-from trainer.rollout import Part, Rollout, gather
+from trainer.rollouts import Part, Rollout, gather
+from trainer.rollouts.engine import SGLangSampler, engine_weights, write_weights
+from trainer.rollouts.importance import Importance
+from trainer.rollouts.wire import sampling_seed, unpatch
 
 IDS = ["a", "b", "c"]
 
@@ -169,7 +169,7 @@ def test_a_deterministic_server_is_sent_a_seed_for_every_caption(
 def test_an_engine_of_this_process_takes_patches_and_tensors(
     at_once: int, charts_of: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.engine_rollout._CALL_BYTES", 20_000)
+    monkeypatch.setattr("trainer.rollouts.engine._CALL_BYTES", 20_000)
     captioner, engine = random_captioner(), CaptionerEngine(random_captioner(seed=9))
     prompts = captioner.prompts(charts_of)
     with sampler_of(captioner, tmp_path, engine=engine, charts_at_once=at_once) as sampler:

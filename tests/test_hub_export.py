@@ -13,8 +13,8 @@ from tests.random_vlm import byte_tokenizer, random_images, random_model
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from trainer import export
 from trainer.__main__ import main
-from trainer.console import Console
 from trainer.policy import Captioner
+from trainer.record.console import Console
 from trainer.rloo import train
 
 CAPTIONS = [[torch.arange(40, 47)]]

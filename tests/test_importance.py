@@ -12,10 +12,10 @@ import torch
 
 from tests.random_vlm import random_captioner, random_images
 from trainer.config import RlooConfig
-from trainer.importance import Importance, of_step
 from trainer.policy import Captioner
 from trainer.rloo import Batch, accumulate, advantages
-from trainer.rollout import TransformersSampler, gather
+from trainer.rollouts import TransformersSampler, gather
+from trainer.rollouts.importance import Importance, of_step
 
 
 def test_weights_and_metrics_equal_a_plain_loop() -> None:

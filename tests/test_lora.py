@@ -16,9 +16,9 @@ from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from tests.test_checkpoint import program, without_times
 from trainer import checkpoint, lora
 from trainer.config import RlooConfig, load_preset
-from trainer.console import Console
 from trainer.lora import LoraSettings
 from trainer.policy import Captioner
+from trainer.record.console import Console
 from trainer.rloo import train
 
 SETTINGS = LoraSettings(rank=3, alpha=6.0, modules=("q_proj", "v_proj", "o_proj", "down_proj"))

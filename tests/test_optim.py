@@ -13,9 +13,9 @@ from tests.random_vlm import byte_tokenizer, random_captioner, random_images, ra
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from trainer import checkpoint, optim
 from trainer.checkpoint import Counters
-from trainer.console import Console
 from trainer.optim import apply_update, make_optimizer
 from trainer.policy import Captioner
+from trainer.record.console import Console
 from trainer.rloo import train
 
 HAS_8BIT = importlib.util.find_spec("bitsandbytes") is not None

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.random_vlm import random_captioner, random_images, random_model
-from trainer.packing import group_layout
+from trainer.attention import group_layout
 from trainer.policy import Prompts
 
 CAPTIONS = [[5, 1, 9, 3], [2, 7, 7, 1]]  # completion lengths of two groups

@@ -16,12 +16,13 @@ from safetensors import safe_open
 from tests.random_vlm import byte_tokenizer, random_images, random_model
 from tests.test_rewards import made_corpus
 from tests.toy_tokenizers import tokenizer
-from trainer import lora, memory_plan, plan, time_plan
+from trainer import lora
 from trainer.__main__ import main
 from trainer.config import RlooConfig, load_preset
-from trainer.device_rates import Rates, gpu
-from trainer.memory_plan import StepShape, Training
-from trainer.model_shapes import LAYERS, from_config, shape_of
+from trainer.plan import command, duration, memory
+from trainer.plan.memory import StepShape, Training
+from trainer.plan.rates import Rates, gpu
+from trainer.plan.shapes import LAYERS, from_config, shape_of
 from trainer.policy import Captioner
 
 ROOT = Path(__file__).parents[1]
@@ -90,7 +91,7 @@ def test_activations_are_what_autograd_keeps(
     step = step_shape(prompt_tokens=prompts.input_ids.shape[1], caption_tokens=200)
     training = Training(narrow=narrow, checkpointing=checkpointing, lora_rank=rank,
                         lora_modules=LAYERS)  # fmt: skip
-    items = memory_plan.activations(shape, training, step)
+    items = memory.activations(shape, training, step)
     del items["one layer's backward"]  # weights' narrow copies, rotary tables: small on real widths
     kept.clear()  # no need to print it
     assert sum(items.values()) == pytest.approx(measured, rel=0.12)
@@ -110,13 +111,13 @@ def test_less_memory_where_less_is_kept() -> None:
     full = Training(narrow=True)
 
     def peak(training: Training) -> float:
-        stays = memory_plan.weights(captioner, training)
-        stays += memory_plan.optimizer_state(captioner, training)
-        return stays + sum(memory_plan.update(captioner, training, step).values())
+        stays = memory.weights(captioner, training)
+        stays += memory.optimizer_state(captioner, training)
+        return stays + sum(memory.update(captioner, training, step).values())
 
     n = captioner.parameters
-    assert memory_plan.weights(captioner, full) == 4 * n
-    assert memory_plan.optimizer_state(captioner, full) == 8 * n
+    assert memory.weights(captioner, full) == 4 * n
+    assert memory.optimizer_state(captioner, full) == 8 * n
     small = replace(full, optimizer="adamw8bit")
     assert peak(full) - peak(small) == pytest.approx(6 * n, rel=0.02)
     assert peak(full) - peak(replace(full, optimizer="adamw-offload")) == 8 * n
@@ -124,9 +125,9 @@ def test_less_memory_where_less_is_kept() -> None:
     assert peak(recomputed) < peak(full)
     adapters = replace(recomputed, lora_rank=16, lora_modules=LAYERS, frozen_bytes=2)
     assert peak(adapters) < peak(recomputed) / 4
-    assert memory_plan.own_room(30, 200) == 64
-    assert memory_plan.own_room(66, 200) == 128
-    assert memory_plan.own_room(500, 100) == 100
+    assert memory.own_room(30, 200) == 64
+    assert memory.own_room(66, 200) == 128
+    assert memory.own_room(500, 100) == 100
 
 
 def test_time_grows_as_the_work_does() -> None:
@@ -134,13 +135,13 @@ def test_time_grows_as_the_work_does() -> None:
     assert SIMPLE.matmul_s(10, 1e6, 4) == pytest.approx(2e7 / 2e9)  # half way in log rows
     assert SIMPLE.matmul_s(1000, 1e6, 4) == pytest.approx(2e9 / 3e9)
     shape, step = shape_of("Qwen/Qwen2.5-VL-3B-Instruct"), step_shape()
-    once = time_plan.update(shape, Training(), step, SIMPLE).seconds(SIMPLE)
-    recomputed = time_plan.update(shape, Training(checkpointing=True), step, SIMPLE)
+    once = duration.update(shape, Training(), step, SIMPLE).seconds(SIMPLE)
+    recomputed = duration.update(shape, Training(checkpointing=True), step, SIMPLE)
     assert 1.2 < recomputed.seconds(SIMPLE) / once < 1.4
     twice = replace(step, charts=4)
-    assert time_plan.update(shape, Training(), twice, SIMPLE).seconds(SIMPLE) == 2 * once
-    long = time_plan.rollout(shape, Training(), replace(step, longest=80), SIMPLE)
-    short = time_plan.rollout(shape, Training(), step, SIMPLE)
+    assert duration.update(shape, Training(), twice, SIMPLE).seconds(SIMPLE) == 2 * once
+    long = duration.rollout(shape, Training(), replace(step, longest=80), SIMPLE)
+    short = duration.rollout(shape, Training(), step, SIMPLE)
     assert 1.5 < long.seconds(SIMPLE) / short.seconds(SIMPLE) < 2.1
     queued = replace(SIMPLE, overlaps=True)
     assert short.seconds(queued) == max(
@@ -162,13 +163,13 @@ def test_the_formula_is_near_the_count(
         corpus=tmp_path / "corpus", charts=3, group_size=4, captions_per_update=12,
         layout=layout, positions=positions,
     )  # type: ignore[arg-type]  # fmt: skip
-    counted = plan.read_corpus(config, 50.0)
+    counted = command.read_corpus(config, 50.0)
     from lineup_fast.token_plan import plan_step
 
     numbers = plan_step(
         made_corpus(), tokenizer("qwen2"), config.recipe(), batch=3, group=4, caption_tokens=50
     ).numbers_tokens
-    rough = plan.read_tokens(config, 50.0, numbers)
+    rough = command.read_tokens(config, 50.0, numbers)
     assert rough.tokens == pytest.approx(counted.tokens, rel=0.35)
     assert counted.questions == (12 if positions == 1 else 48)
 
@@ -198,18 +199,18 @@ def test_the_command_needs_no_network(
 def test_devices_are_planned_apart() -> None:
     config = replace(load_preset("one-gpu"), verifier_device="cuda:1")
     captioner, verifier = shape_of(config.model), shape_of(config.verifier)
-    step = plan.step_of(config, captioner, 90, 180.0, 288)
+    step = command.step_of(config, captioner, 90, 180.0, 288)
     assert (step.prompt_tokens, step.patches) == (90 + 231, 924)
-    read = plan.read_tokens(config, 180.0, 600.0)
-    apart = plan.plan(config, captioner, verifier, step, read, gpu("h100"))
+    read = command.read_tokens(config, 180.0, 600.0)
+    apart = command.plan(config, captioner, verifier, step, read, gpu("h100"))
     same = replace(config, verifier_device=config.device)
-    together = plan.plan(same, captioner, verifier, step, read, gpu("h100"))
+    together = command.plan(same, captioner, verifier, step, read, gpu("h100"))
     assert set(apart.devices) == {"cuda:0", "cuda:1"}
     weights = 2.0 * verifier.parameters
     assert together.peak("cuda:0") == apart.peak("cuda:0") + weights
     assert apart.seconds == together.seconds
     with pytest.raises(ValueError, match="vision tower"):
-        plan.step_of(config, verifier, 90, 180.0, 288)
+        command.step_of(config, verifier, 90, 180.0, 288)
 
 
 def test_help_does_not_import_torch() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.random_vlm import SPECIAL, byte_tokenizer, random_captioner, random_images, random_model
-from trainer.decoding import SharedPrefixCache, draw
 from trainer.policy import Captioner, Prompts
+from trainer.rollouts.decoding import SharedPrefixCache, draw
 
 
 def hf_greedy(captioner: Captioner, prompts: Prompts, n: int) -> list[list[int]]:

@@ -17,7 +17,7 @@ from tests.standin_captioner import CaptionerEngine, CaptionerServer
 from tests.test_checkpoint import without_times
 from trainer import loading, rewarding
 from trainer.config import RlooConfig, load_preset, parse
-from trainer.console import Console
+from trainer.record.console import Console
 from trainer.rewarding import ServedReward, SleepingReward
 from trainer.rloo import train
 

@@ -13,9 +13,9 @@ from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
 from tests.random_vlm import byte_tokenizer, random_captioner, random_images, random_model
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
-from trainer.console import Console
 from trainer.optim import Schedule
 from trainer.policy import Captioner
+from trainer.record.console import Console
 from trainer.rloo import (
     Batch,
     accumulate,
@@ -26,7 +26,7 @@ from trainer.rloo import (
     train,
     whitened,
 )
-from trainer.rollout import TransformersSampler, gather
+from trainer.rollouts import TransformersSampler, gather
 
 
 @pytest.fixture(scope="module")

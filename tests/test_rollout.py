@@ -7,7 +7,7 @@ import torch
 
 from tests.random_vlm import random_captioner, random_images
 from trainer.policy import Captioner, Prompts
-from trainer.rollout import Rollout, TransformersSampler, gather, uniforms
+from trainer.rollouts.sampling import Rollout, TransformersSampler, gather, uniforms
 
 
 def captions(captioner: Captioner, prompts: Prompts, ids: list[str], **changes: int) -> Rollout:

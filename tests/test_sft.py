@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tests.random_vlm import byte_tokenizer, random_captioner, random_images, random_model
 from tests.scripted_run import FewSeries
 from trainer import checkpoint
-from trainer.console import Console
+from trainer.record.console import Console
 from trainer.report.panels import Levels, learning
 from trainer.report.run import read_run
 from trainer.sft import (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.trackers import Trackers, flat, run_id
+from trainer.record.trackers import Trackers, flat, run_id
 
 ROW = {
     "step": 3,

@@ -12,10 +12,10 @@ import torch
 from lineup_fast import doctor as core_doctor
 from trainer import attention, head_choice
 from trainer.__main__ import main
+from trainer.attention.padded import CPU
 from trainer.choice import Choice
 from trainer.doctor import choices
 from trainer.logprobs import chosen_logprobs
-from trainer.padded_attention import CPU
 
 ROOT = Path(__file__).parents[1]
 CAPTIONER = str(ROOT / "trainer" / "tiny" / "captioner")

@@ -17,8 +17,8 @@ import torch
 from lineup_fast.rewards import RewardBatch
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from trainer.config import RlooConfig
-from trainer.console import Console
 from trainer.policy import Captioner
+from trainer.record.console import Console
 from trainer.rloo import step_ids, train
 from trainer.world import ALONE, World
 

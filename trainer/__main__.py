@@ -115,7 +115,7 @@ def _export(arguments: list[str]) -> int:
 
 
 def _plan(arguments: list[str]) -> int:
-    from trainer.plan import main as plan
+    from trainer.plan.command import main as plan
 
     return plan(arguments)
 

@@ -15,7 +15,7 @@ from trainer.lora import LoraSettings
 from trainer.policy import Captioner
 from trainer.record import versions
 from trainer.rewarding import ServedReward, SleepingReward
-from trainer.rollout import Sampler, TransformersSampler
+from trainer.rollouts import Sampler, TransformersSampler
 from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def load_sampler(config: RlooConfig, captioner: Captioner, world: World = ALONE)
     if config.sleep and world.size > 1:
         raise ValueError(f"sleep: expected one process, got {world.size} ranks")
     if config.sampler == "sglang":
-        from trainer.engine_rollout import SGLangSampler
+        from trainer.rollouts.engine import SGLangSampler
 
         urls = config.sampler_url[world.rank :: world.size]
         if not urls:

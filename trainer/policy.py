@@ -23,11 +23,15 @@ from transformers import AutoConfig, AutoTokenizer, Qwen2_5_VLForConditionalGene
 
 from lineup_fast import charts
 from trainer import lora
-from trainer.attention import PackedGroups, chosen_attention, use_our_attention
-from trainer.decoding import Decoded, SharedPrefixCache, decode
+from trainer.attention import (
+    PackedGroups,
+    chosen_attention,
+    group_layout,
+    use_our_attention,
+)
 from trainer.head_choice import choose_head
 from trainer.lora import LoraSettings
-from trainer.packing import group_layout
+from trainer.rollouts.decoding import Decoded, SharedPrefixCache, decode
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from lineup_fast.client import RewardClient
 
 if TYPE_CHECKING:
     from lineup_fast.rewards import RewardBatch
-    from trainer.rollout import Rollout
+    from trainer.rollouts import Rollout
     from trainer.validate import Reward, Series
 
 

@@ -1,7 +1,7 @@
 """RLOO on the identification reward.
 
 What is deliberately absent: no KL term and no reference model (the paper's coefficient is 0), no
-clipped ratio (one update per rollout token: the ratio is 1; importance.py weighs the tokens of
+clipped ratio (one update per rollout token: the ratio is 1; importance weighs the tokens of
 captions from another engine or from earlier weights), no division of advantages by their standard
 deviation, no critic, no learned baseline. What remains is REINFORCE with a leave-one-out baseline:
 A_i = r_i - mean of the other valid r of the same series.
@@ -34,22 +34,22 @@ from lineup_fast.cli import one_line
 from lineup_fast.prompts import PROMPT_VERSION
 from lineup_fast.reward_rows import join
 from lineup_fast.verifiers.base import BackendError
-from trainer import checkpoint, collapse, importance, loading, rewarding, validate
+from trainer import checkpoint, collapse, loading, rewarding, validate
 from trainer.ahead import Ahead
-from trainer.asking import Asking
 from trainer.baselines.words import reward_name
 from trainer.checkpoint import Counters
 from trainer.collapse import CollapseError
 from trainer.config import RlooConfig
-from trainer.console import Console, stop_requested, stopped
-from trainer.importance import Importance
 from trainer.loading import load_captioner, load_reward, load_sampler, settings
-from trainer.metrics import Clock, mean, step_metrics
 from trainer.optim import Schedule, apply_update, make_optimizer
 from trainer.policy import Captioner, Prompts
 from trainer.record import Best, RunFolder, check_folder
-from trainer.rollout import Part, Rollout, of_all_ranks
-from trainer.trackers import Trackers
+from trainer.record.console import Console, stop_requested, stopped
+from trainer.record.metrics import Clock, mean, step_metrics
+from trainer.record.trackers import Trackers
+from trainer.rollouts import Part, Rollout, importance, of_all_ranks
+from trainer.rollouts.asking import Asking
+from trainer.rollouts.importance import Importance
 from trainer.validate import Reward, Series
 from trainer.world import ALONE, World
 

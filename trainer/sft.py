@@ -21,13 +21,13 @@ from lineup_fast.cli import one_line
 from trainer import checkpoint
 from trainer.ahead import Ahead
 from trainer.checkpoint import Counters
-from trainer.console import Console, stop_requested
 from trainer.loading import load_captioner, settings
 from trainer.optim import Schedule, adamw, apply_update
 from trainer.policy import Captioner, Prompts
 from trainer.record import Best, RunFolder, check_folder
+from trainer.record.console import Console, stop_requested
+from trainer.record.trackers import Trackers
 from trainer.teacher import Teacher, TeacherCaption, read_teacher, split
-from trainer.trackers import Trackers
 from trainer.validate import Series, chart_prompts
 
 if TYPE_CHECKING:

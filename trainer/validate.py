@@ -11,9 +11,9 @@ import numpy as np
 
 from lineup_fast import charts, counters
 from lineup_fast.reward_rows import join
-from trainer import checkpoint, rewarding, rollout
+from trainer import checkpoint, rewarding, rollouts
 from trainer.loading import load_captioner
-from trainer.metrics import mean
+from trainer.record.metrics import mean
 from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def caption(
         prompts = chart_prompts(
             captioner, corpus, ids[start : start + config.charts_at_once], config
         )
-        texts += rollout.greedy(captioner, prompts, max_new_tokens=config.max_new_tokens)
+        texts += rollouts.greedy(captioner, prompts, max_new_tokens=config.max_new_tokens)
     return texts
 
 

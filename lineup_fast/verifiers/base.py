@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float32]
     Ints = npt.NDArray[np.int32]
+
+log = logging.getLogger(__name__)
 
 MAX_REPLY_TOKENS = 8  # of the recipe "generate": one letter and what surrounds it
 
@@ -110,6 +113,31 @@ class Verifier(Protocol):
     ) -> list[TreeReplies]:
         """Greedy replies to every question."""
         ...
+
+
+def ask(
+    verifier: Verifier,
+    trees: Sequence[PromptTree],
+    groups: Sequence[QuestionGroup],
+    labels: LabelTokens | None,
+) -> list[TreeScores | TreeReplies | str]:
+    """Answers per tree, label log-probabilities or (labels None) replies.
+
+    Where the verifier fails, the reason in words: one tree may be at fault, so that after a failed
+    call each is asked alone, and the others still count.
+    """
+    if not trees:
+        return []
+    try:
+        if labels is None:
+            return list(verifier.generate(trees, groups=groups))
+        return list(verifier.score(trees, labels, groups=groups))
+    except (RuntimeError, OSError, MemoryError) as error:
+        if len(trees) == 1:
+            log.warning("verifier failed on %d captions: %s", len(groups[0].captions), error)
+            return [f"{type(error).__name__}: {error}"]
+    pairs = zip(trees, groups, strict=True)
+    return [answer for tree, group in pairs for answer in ask(verifier, [tree], [group], labels)]
 
 
 def node_ends(tree: PromptTree) -> npt.NDArray[np.int64]:

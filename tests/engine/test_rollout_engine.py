@@ -18,12 +18,12 @@ from lineup_fast.verifiers.engine_process import EngineProcess
 from tests.engine.conftest import ARGUMENTS, SHIM, engine_python
 from tests.random_vlm import byte_tokenizer, random_model
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
-from trainer.console import Console
-from trainer.engine_rollout import SGLangSampler
-from trainer.importance import Importance
 from trainer.policy import Captioner, Prompts
+from trainer.record.console import Console
 from trainer.rloo import train
-from trainer.rollout import Rollout, gather
+from trainer.rollouts import Rollout, gather
+from trainer.rollouts.engine import SGLangSampler
+from trainer.rollouts.importance import Importance
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 

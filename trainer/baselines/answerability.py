@@ -7,19 +7,16 @@ manner of CapRL, with the options in a new order at every draw (the reference ne
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lineup_fast import counters
-from lineup_fast.prompts import LABELS, choices, clean_caption, parse_answer
-from lineup_fast.rewards import TOKENS_PER_NEW_TOKEN, RewardBatch
-from trainer.baselines.reading import QUOTE, Asked, Reader, ask, grouped
+from lineup_fast.prompts import LABELS, choices, parse_answer
+from trainer.baselines.reader_reward import ReaderReward, likeliest
+from trainer.baselines.reading import QUOTE
 
 if TYPE_CHECKING:
+    from lineup_fast.rewards import RewardBatch
     from lineup_fast.verifiers.base import TreeReplies, TreeScores, Verifier
     from trainer.baselines.questions import Bank, Question
 
@@ -65,7 +62,7 @@ def shuffled(question: Question, seed: int, index: int | None, number: int) -> S
     return Shuffled(question.stem, options, order.tolist().index(question.answer))
 
 
-class AnswerabilityReward:
+class AnswerabilityReward(ReaderReward):
     """Scores captions by how many questions about their series a reader answers from them alone.
 
     bank: verified questions; verifier: any `Verifier`; scoring: "label_logprobs" (the likeliest of
@@ -83,18 +80,19 @@ class AnswerabilityReward:
         seed: int = 0,
         scale: float = 2.0,
     ) -> None:
-        self.bank, self.verifier, self.scoring = bank, verifier, scoring
-        self.seed, self.scale = seed, scale
-        self.recipe = recipe_name(scoring)
-        self.fingerprints = {"bank": bank.fingerprint, "verifier": verifier.fingerprint()}
+        recipe = f"answerability.{scoring}.v{VERSION}"
+        super().__init__(verifier, SYSTEM, scoring=scoring, scale=scale, recipe=recipe)
+        self.bank, self.seed = bank, seed
+        self.fingerprints["bank"] = bank.fingerprint
         every = bank.questions.values()
         self._n_questions = max(map(len, every))
-        self._n_options = max(len(question.options) for group in every for question in group)
-        self._reader = Reader(verifier.encoder, SYSTEM)
+        self._n_labels = max(len(question.options) for group in every for question in group)
+        if scoring == "generate":
+            return
         sample = shuffled(next(iter(every))[0], seed, None, 0).user()
-        names = LABELS[: self._n_options]
+        names = LABELS[: self._n_labels]
         self._labels = self._reader.labels(sample, names)
-        if self._labels is None and scoring != "generate":
+        if self._labels is None:
             raise ValueError(
                 f"labels: expected each of {', '.join(names)} to be one token of the verifier's "
                 "tokenizer after the prompt, got more; --scoring generate needs no labels"
@@ -107,42 +105,11 @@ class AnswerabilityReward:
             for number, question in enumerate(self.bank.questions.get(item, ()))
         ]
 
-    def score(
-        self, captions: Sequence[str], ids: Sequence[str], *, index: int | None = None
-    ) -> RewardBatch:
-        """See `trainer.validate.Reward`. Series without questions have no reward, with a reason.
-
-        Raises:
-            ValueError: unequal lengths.
-        """
-        if len(captions) != len(ids):
-            raise ValueError(f"ids: expected one per caption ({len(captions)}), got {len(ids)}")
-        start = time.perf_counter()
-        batch = self._empty(len(ids), index)
-        groups = []
-        tokens = self._reader.caption_ids(captions) if len(captions) else []
-        for (item, _), rows in grouped(ids, batch.index).items():
-            asked = self.questions(item, index)
-            if not asked:
-                for row in rows:
-                    batch.reason[row] = f"{item}: no questions in the bank"
-                continue
-            users = [question.user() for question in asked]
-            tree = self._reader.tree(users, [tokens[row] for row in rows])
-            texts = tuple(clean_caption(captions[row]) for row in rows)
-            groups.append(Asked(rows, texts, asked, tree))
-        batch.timings["prompts_s"] = time.perf_counter() - start
-        answers = ask(self.verifier, groups, None if self.scoring == "generate" else self._labels)
-        for group, answer in zip(groups, answers, strict=True):
-            if isinstance(answer, str):
-                for row in group.rows:
-                    batch.reason[row] = answer
-            else:
-                self._record(group, answer, batch)
-        finish(batch, self.scale)
-        batch.counts["groups"] = len(groups)
-        batch.timings["total_s"] = time.perf_counter() - start
-        return batch
+    def _about(self, item: str, index: int | None) -> tuple[list[Shuffled], list[str]] | str:
+        asked = self.questions(item, index)
+        if not asked:
+            return f"{item}: no questions in the bank"
+        return asked, [question.user() for question in asked]
 
     def check_context(self, max_new_tokens: int, policy_tokenizer: Any = None) -> int:
         """Tokens of the longest possible prompt.
@@ -156,100 +123,27 @@ class AnswerabilityReward:
             for number, question in enumerate(group):
                 parts = self._reader.around(shuffled(question, self.seed, None, number).user())
                 longest = max(longest, sum(map(len, parts)))
-        return fits(longest, max_new_tokens, self.verifier.max_prompt_tokens)
+        return self._fits(longest, max_new_tokens)
 
-    def _empty(self, n: int, index: int | None) -> RewardBatch:
-        return empty_batch(
-            n, self._n_questions, self._n_options, index, self.recipe, self.fingerprints
-        )
-
-    def _record(self, group: Asked, answer: TreeScores | TreeReplies, batch: RewardBatch) -> None:
-        """One group's answers into the batch."""
-        batch.counts["prefilled_tokens"] += answer.prefilled_tokens
-        batch.counts["prompt_tokens"] += answer.prompt_tokens
+    def _read(
+        self,
+        batch: RewardBatch,
+        row: int,
+        about: list[Shuffled],
+        answer: TreeScores | TreeReplies,
+        at: int,
+    ) -> None:
         assert batch.right is not None
-        for at, (row, reason) in enumerate(zip(group.rows, answer.reason, strict=True)):
-            batch.reason[row] = reason
-            batch.valid[row] = reason is None
-            if reason is not None:
+        for number, question in enumerate(about):
+            n_options = len(question.options)
+            batch.asked[row, number] = True
+            if hasattr(answer, "texts"):
+                said = parse_answer(answer.texts[at][number] or "", LABELS[:n_options])
+                batch.counts["unparsed"] += said is None
+                batch.picks[row, number] = -1 if said is None else said
+                batch.right[row, number] = said == question.answer
                 continue
-            for number, question in enumerate(group.about):
-                n_options = len(question.options)
-                batch.asked[row, number] = True
-                if hasattr(answer, "texts"):
-                    pick = parse_answer(answer.texts[at][number] or "", LABELS[:n_options])
-                    batch.counts["unparsed"] += pick is None
-                    batch.picks[row, number] = -1 if pick is None else pick
-                    batch.right[row, number] = pick == question.answer
-                    continue
-                logprobs = answer.label_logprobs[at, number, :n_options]
-                batch.label_logprobs[row, number] = -np.inf
-                batch.label_logprobs[row, number, :n_options] = logprobs
-                batch.label_mass[row, number] = np.exp(logprobs).sum()
-                pick = int(logprobs.argmax())  # the lowest of equal labels
-                batch.counts["ties"] += int((logprobs == logprobs[pick]).sum() > 1)
-                batch.picks[row, number] = pick
-                chances = np.exp(logprobs - logprobs[pick])
-                soft = float(chances[question.answer] / chances.sum())
-                batch.right[row, number] = (
-                    soft if self.scoring == "soft" else pick == question.answer
-                )
-
-
-def recipe_name(scoring: str) -> str:
-    """Name of the reward in results."""
-    return f"answerability.{scoring}.v{VERSION}"
-
-
-def empty_batch(
-    n: int,
-    n_questions: int,
-    n_labels: int,
-    index: int | None,
-    recipe: str,
-    fingerprints: dict[str, str],
-) -> RewardBatch:
-    """n captions that nobody has judged yet; right is NaN where nothing was asked."""
-    shape = (n, n_questions)
-    return RewardBatch(
-        reward=np.full(n, np.nan, np.float32),
-        accuracy=np.full(n, np.nan, np.float32),
-        picks=np.full(shape, -1, np.int32),
-        label_logprobs=np.full((*shape, n_labels), np.nan, np.float32),
-        label_mass=np.full(shape, np.nan, np.float32),
-        valid=np.zeros(n, bool),
-        reason=[None] * n,
-        counts={"captions": n, "groups": 0, "questions": 0, "invalid": 0, "ties": 0,
-                "unparsed": 0, "prefilled_tokens": 0, "prompt_tokens": 0},
-        recipe=recipe,
-        fingerprints=dict(fingerprints),
-        asked=np.zeros(shape, bool),
-        index=[index] * n,
-        right=np.full(shape, np.nan, np.float32),
-    )  # fmt: skip
-
-
-def finish(batch: RewardBatch, scale: float) -> None:
-    """Accuracy and reward of the valid captions: the mean over what each was asked."""
-    assert batch.right is not None
-    right = np.where(batch.asked, batch.right, 0.0).sum(axis=1)
-    mean = right / np.maximum(batch.asked.sum(axis=1), 1)
-    batch.accuracy[batch.valid] = mean[batch.valid]
-    batch.reward[batch.valid] = scale * batch.accuracy[batch.valid]
-    batch.counts["questions"] = int(batch.asked.sum())
-    batch.counts["invalid"] = int((~batch.valid).sum())
-
-
-def fits(longest: int, max_new_tokens: int, limit: int | None) -> int:
-    """Tokens of the longest prompt with a caption of `max_new_tokens`.
-
-    Raises:
-        ValueError: it exceeds `limit`.
-    """
-    longest += int(np.ceil(TOKENS_PER_NEW_TOKEN * max_new_tokens))
-    if limit is not None and longest > limit:
-        raise ValueError(
-            f"max_new_tokens: expected prompts of at most {limit} tokens, the verifier's context; "
-            f"with {max_new_tokens} they can reach {longest}"
-        )
-    return longest
+            logprobs = answer.label_logprobs[at, number, :n_options]
+            pick, chances = likeliest(batch, row, number, logprobs)
+            soft = self.scoring == "soft"
+            batch.right[row, number] = chances[question.answer] if soft else pick == question.answer

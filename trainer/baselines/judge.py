@@ -8,7 +8,6 @@ the criteria (accuracy before specificity before completeness) are the reference
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,16 +17,15 @@ import numpy as np
 
 from lineup_fast import kernels
 from lineup_fast.candidates import auto_decimals
-from lineup_fast.prompts import clean_caption
-from lineup_fast.rewards import RewardBatch
-from trainer.baselines.answerability import empty_batch, finish, fits
-from trainer.baselines.reading import QUOTE, Asked, Reader, ask, grouped
+from trainer.baselines.reader_reward import ReaderReward, likeliest
+from trainer.baselines.reading import QUOTE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lineup_fast.kernels import PromptTree
-    from lineup_fast.verifiers.base import LabelTokens, TreeReplies, TreeScores, Verifier
+    from lineup_fast.rewards import RewardBatch
+    from lineup_fast.verifiers.base import TreeReplies, TreeScores, Verifier
     from trainer.validate import Series
 
     Floats = NDArray[np.float64]
@@ -55,7 +53,7 @@ _USER = (
 )
 
 
-class JudgeReward:
+class JudgeReward(ReaderReward):
     """Scores captions by a language model's grade.
 
     corpus: where values come from. scoring: "label_logprobs" takes the likeliest of the ten scores,
@@ -67,6 +65,8 @@ class JudgeReward:
     asked as a second question of the same tree.
     """
 
+    _n_questions, _n_labels = 1, HIGHEST
+
     def __init__(
         self,
         corpus: Series,
@@ -75,49 +75,22 @@ class JudgeReward:
         scoring: str = "label_logprobs",
         scale: float = 2.0,
     ) -> None:
-        self.corpus, self.verifier = corpus, verifier
-        self.scoring, self.scale = scoring, scale
-        self.recipe = recipe_name(scoring)
-        self.fingerprints = {"corpus": corpus.fingerprint, "verifier": verifier.fingerprint()}
-        self._reader = Reader(verifier.encoder, SYSTEM)
-        self._labels: LabelTokens | None = None
+        recipe = f"judge.{scoring}.v{VERSION}"
+        super().__init__(verifier, SYSTEM, scoring=scoring, scale=scale, recipe=recipe)
+        self.corpus = corpus
+        self.fingerprints["corpus"] = corpus.fingerprint
         self._one: NDArray[np.int32] | None = None  # the token "1", where "10" begins with it
         if scoring != "generate":
             self._find_labels()
 
-    def score(
-        self, captions: Sequence[str], ids: Sequence[str], *, index: int | None = None
-    ) -> RewardBatch:
-        """See `trainer.validate.Reward`; the draw index changes nothing.
+    def _about(self, item: str, index: int | None) -> tuple[Floats, list[str]]:
+        del index  # the draw changes nothing
+        x = self.corpus.series(item)
+        return x, [user_text(x)]
 
-        Raises:
-            ValueError: unequal lengths.
-        """
-        if len(captions) != len(ids):
-            raise ValueError(f"ids: expected one per caption ({len(captions)}), got {len(ids)}")
-        start = time.perf_counter()
-        batch = empty_batch(len(ids), 1, HIGHEST, index, self.recipe, self.fingerprints)
-        tokens = self._reader.caption_ids(captions) if len(captions) else []
-        groups = []
-        for (item, _), rows in grouped(ids, batch.index).items():
-            x = self.corpus.series(item)
-            tree = self._reader.tree([user_text(x)], [tokens[row] for row in rows])
-            if self._one is not None:
-                tree = with_second_token(tree, self._one)
-            texts = tuple(clean_caption(captions[row]) for row in rows)
-            groups.append(Asked(rows, texts, x, tree))
-        batch.timings["prompts_s"] = time.perf_counter() - start
-        answers = ask(self.verifier, groups, self._labels)
-        for group, answer in zip(groups, answers, strict=True):
-            if isinstance(answer, str):
-                for row in group.rows:
-                    batch.reason[row] = answer
-            else:
-                self._record(group, answer, batch)
-        finish(batch, self.scale)
-        batch.counts["groups"] = len(groups)
-        batch.timings["total_s"] = time.perf_counter() - start
-        return batch
+    def _tree(self, users: list[str], captions: list[NDArray[np.int32]]) -> PromptTree:
+        tree = super()._tree(users, captions)
+        return tree if self._one is None else with_second_token(tree, self._one)
 
     def check_context(self, max_new_tokens: int, policy_tokenizer: Any = None) -> int:
         """Tokens of the longest possible prompt.
@@ -129,7 +102,7 @@ class JudgeReward:
         texts = [printed(self.corpus.series(item)) for item in self.corpus.ids()]
         frame = sum(map(len, self._reader.around(_USER.replace("{values}", "1"))))
         values = max((len(ids) for ids in self._reader.encoder.encode_captions(texts)), default=0)
-        return fits(frame + values + 2, max_new_tokens, self.verifier.max_prompt_tokens)
+        return self._fits(frame + values + 2, max_new_tokens)
 
     def metrics(self, batch: RewardBatch, lengths: NDArray[np.int64]) -> dict[str, Any]:
         """For the record: histogram of the ten scores, and rank correlation of length and reward.
@@ -163,41 +136,24 @@ class JudgeReward:
             )
         self._one = one[-1:]
 
-    def _record(self, group: Asked, answer: TreeScores | TreeReplies, batch: RewardBatch) -> None:
-        """One group's grades into the batch."""
-        batch.counts["prefilled_tokens"] += answer.prefilled_tokens
-        batch.counts["prompt_tokens"] += answer.prompt_tokens
-        assert batch.right is not None
-        for at, (row, reason) in enumerate(zip(group.rows, answer.reason, strict=True)):
-            batch.reason[row] = reason
-            batch.valid[row] = reason is None
-            if reason is not None:
-                continue
-            batch.asked[row, 0] = True
-            if hasattr(answer, "texts"):
-                score = parse_score(answer.texts[at][0] or "")
-                batch.counts["unparsed"] += score is None
-                batch.picks[row, 0] = (score or LOWEST) - LOWEST
-                batch.right[row, 0] = batch.picks[row, 0] / (HIGHEST - LOWEST)
-                continue
+    def _read(
+        self, batch: RewardBatch, row: int, about: Floats, answer: TreeScores | TreeReplies, at: int
+    ) -> None:
+        del about
+        batch.asked[row, 0] = True
+        if hasattr(answer, "texts"):
+            score = parse_score(answer.texts[at][0] or "")
+            batch.counts["unparsed"] += score is None
+            place: float = (score or LOWEST) - LOWEST
+            batch.picks[row, 0] = place
+        else:
             logprobs = answer.label_logprobs[at, 0]
             if self._one is not None:
                 logprobs = of_scores(logprobs, answer.label_logprobs[at, 1])
-            pick = int(logprobs.argmax())  # the lowest of equal scores
-            batch.label_logprobs[row, 0] = logprobs
-            batch.label_mass[row, 0] = np.exp(logprobs).sum()
-            batch.counts["ties"] += int((logprobs == logprobs[pick]).sum() > 1)
-            batch.picks[row, 0] = pick
-            chances = np.exp(logprobs.astype(np.float64) - logprobs[pick])
-            expected = float(chances @ np.arange(HIGHEST) / chances.sum())
-            batch.right[row, 0] = (expected if self.scoring == "soft" else pick) / (
-                HIGHEST - LOWEST
-            )
-
-
-def recipe_name(scoring: str) -> str:
-    """Name of the reward in results."""
-    return f"judge.{scoring}.v{VERSION}"
+            pick, chances = likeliest(batch, row, 0, logprobs)
+            place = float(chances @ np.arange(HIGHEST)) if self.scoring == "soft" else pick
+        assert batch.right is not None
+        batch.right[row, 0] = place / (HIGHEST - LOWEST)
 
 
 def printed(x: Floats) -> str:

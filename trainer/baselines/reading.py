@@ -7,7 +7,6 @@ a copy of the tokenizer that knows no added token.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 
 from lineup_fast.prompt_tokens import STAND_IN, SeamError, cut
 from lineup_fast.prompts import clean_caption
-from lineup_fast.verifiers.base import LabelTokens, QuestionGroup
+from lineup_fast.verifiers.base import LabelTokens
 from lineup_fast.whole_prompts import tree_around_captions
 
 if TYPE_CHECKING:
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
 
     from lineup_fast.encoders import Encoder
     from lineup_fast.kernels import PromptTree
-    from lineup_fast.verifiers.base import TreeReplies, TreeScores, Verifier
 
     Ints = npt.NDArray[np.int32]
-
-log = logging.getLogger(__name__)
 
 QUOTE = '"""\n{caption}\n"""\n'  # what a template must hold: a caption cannot close it
 _HERE = f'"""\n{STAND_IN}\n"""\n'
@@ -118,27 +114,6 @@ def grouped(
     for row, key in enumerate(zip(ids, indices, strict=True)):
         rows.setdefault(key, []).append(row)
     return rows
-
-
-def ask(
-    verifier: Verifier, groups: Sequence[Asked], labels: LabelTokens | None
-) -> list[TreeScores | TreeReplies | str]:
-    """Answers per group, label log-probabilities or (labels None) replies; where the verifier
-    fails, the reason in words. A failing call is repeated group by group.
-    """
-    if not groups:
-        return []
-    trees = [group.tree for group in groups]
-    questions = [QuestionGroup(group.captions, group.about) for group in groups]
-    try:
-        if labels is None:
-            return list(verifier.generate(trees, groups=questions))
-        return list(verifier.score(trees, labels, groups=questions))
-    except (RuntimeError, OSError, MemoryError) as error:
-        if len(groups) == 1:
-            log.warning("verifier failed: %s", error)
-            return [f"{type(error).__name__}: {error}"]
-    return [answer for group in groups for answer in ask(verifier, [group], labels)]
 
 
 _NUMERAL = re.compile(r"\d+(?:[.,]\d+)*")

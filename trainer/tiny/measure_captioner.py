@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from lineup_fast import charts
 from lineup_fast import corpus as corpora
-from trainer import rollout
 from trainer.policy import Captioner
+from trainer.rollouts.sampling import uniforms
 from trainer.tiny import captions
 from trainer.tiny.captioner_model import CAPTION_PROMPT
 from trainer.tiny.verifier_check import RECIPE, default_corpus
@@ -123,7 +123,7 @@ def describe(
         part = rows[begin : begin + 50]
         prompts = captioner.prompts(charts.render(part, charts.TINY_STYLE, threads=1))
         names = [str(begin + i) for i in range(len(part))]
-        numbers = rollout.uniforms(seed, 0, names, max(1, sampled), MAX_TOKENS)
+        numbers = uniforms(seed, 0, names, max(1, sampled), MAX_TOKENS)
         decoded = captioner.generate(
             prompts,
             group_size=max(1, sampled),

@@ -6,7 +6,7 @@ from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING
 
 from lineup_fast.reward_rows import join
-from trainer.rollout import Part, Rollout, gather
+from trainer.rollouts.sampling import Part, Rollout, gather
 
 if TYPE_CHECKING:
     from lineup_fast.rewards import RewardBatch

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.device_rates import Rates
-from trainer.memory_plan import HEAD_CHUNK, StepShape, Training
-from trainer.model_shapes import ModelShape, TextShape, VisionShape
+from trainer.plan.memory import HEAD_CHUNK, StepShape, Training
+from trainer.plan.rates import Rates
+from trainer.plan.shapes import ModelShape, TextShape, VisionShape
 
 # Operations of a layer or block, with the Python around them, in units of one small operation.
 # Measured on a model of width 32, where nothing else takes time (medians, one thread of a Xeon).

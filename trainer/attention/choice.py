@@ -18,11 +18,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainer.attention.packing import GroupLayout, group_layout
+from trainer.attention.padded import CPU, EFFICIENT, PLAIN
+from trainer.attention.segments import SegmentAttention
+from trainer.attention.shared_prefix import merged_attention, shared_prefix_attention
+from trainer.attention.varlen import flash2, flash3, flash4, torch_varlen
 from trainer.choice import Candidate, Choice, UnfitError, first_right
-from trainer.packing import GroupLayout, group_layout
-from trainer.padded_attention import CPU, EFFICIENT, PLAIN
-from trainer.shared_prefix import SegmentAttention, merged_attention, shared_prefix_attention
-from trainer.varlen_attention import flash2, flash3, flash4, torch_varlen
 
 # Largest difference that passes, as a share of the largest value of the tensor in question.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}

@@ -12,49 +12,13 @@ dS = P * (dP - D) is then exact for either part alone.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from trainer.packing import Block, GroupLayout
-
-
-class SegmentAttention(Protocol):
-    """Attention of the segments of one block to those of another, one to one.
-
-    Tensors named as inputs hold all T rows of the flat sequence: q, out and grad [T, Hq, D],
-    k and v [T, Hkv, D], lse [T, Hq] in float32 (float64 for float64). Results hold the rows of
-    `queries` or `keys` only, in flat order. Causal calls have `queries is keys`; in others all
-    segments of `keys` are equally long.
-    """
-
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        queries: Block,
-        keys: Block,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Tensor, Tensor]:
-        """Output [m, Hq, D] and its log-sum-exp [m, Hq]."""
-
-    def backward(
-        self,
-        grad: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        queries: Block,
-        keys: Block,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of q, k, v when `out` and `lse` may come from more keys than these."""
+from trainer.attention.packing import Block, CaptionBlocks, GroupLayout
+from trainer.attention.segments import Between, Saved, SegmentAttention
 
 
 def shared_prefix_attention(
@@ -70,19 +34,27 @@ def merged_attention(
 ) -> tuple[Tensor, Tensor]:
     """Output [T, Hq, D] and log-sum-exp [T, Hq] over all that each row sees, no gradient."""
     prefix, captions = layout.prefix, layout.captions
-    out_p, lse_p = op.forward(q, k, v, prefix, prefix, True, scale)
+    out_p, lse_p = op.forward(q, k, v, _itself(prefix, scale))
     if captions is None:
         return out_p, lse_p
     out = q.new_empty(q.shape)
     lse = lse_p.new_empty(q.shape[:2])
     out[prefix.real], lse[prefix.real] = out_p, lse_p
-    ox, lx = op.forward(q, k, v, captions.together, captions.prefixes, False, scale)
-    os_, ls = op.forward(q, k, v, captions.own, captions.own, True, scale)
+    ox, lx = op.forward(q, k, v, _to_prefixes(captions, scale))
+    os_, ls = op.forward(q, k, v, _itself(captions.own, scale))
     merged = torch.logaddexp(lx, ls)  # [m, Hq]
     wx, ws = (lx - merged).exp()[..., None], (ls - merged).exp()[..., None]
     out[captions.own.real] = (ox * wx + os_ * ws).to(out.dtype)
     lse[captions.own.real] = merged
     return out, lse
+
+
+def _itself(block: Block, scale: float) -> Between[Block]:
+    return Between(block, block, causal=True, scale=scale)
+
+
+def _to_prefixes(captions: CaptionBlocks, scale: float) -> Between[Block]:
+    return Between(captions.together, captions.prefixes, causal=False, scale=scale)
 
 
 class _SharedPrefixAttention(torch.autograd.Function):
@@ -107,15 +79,15 @@ class _SharedPrefixAttention(torch.autograd.Function):
         q, k, v, out, lse = ctx.saved_tensors
         prefix, captions = ctx.layout.prefix, ctx.layout.captions
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        whole = (grad.contiguous().to(v.dtype), q, k, v, out, lse)
+        saved = Saved(grad.contiguous().to(v.dtype), q, k, v, out, lse)
 
-        gq, gk, gv = ctx.op.backward(*whole, prefix, prefix, True, ctx.scale)
+        gq, gk, gv = ctx.op.backward(saved, _itself(prefix, ctx.scale))
         dq[prefix.real], dk[prefix.real], dv[prefix.real] = gq, gk, gv
         if captions is not None:
             own, prefixes = captions.own, captions.prefixes
-            gx, gk, gv = ctx.op.backward(*whole, captions.together, prefixes, False, ctx.scale)
+            gx, gk, gv = ctx.op.backward(saved, _to_prefixes(captions, ctx.scale))
             dk[prefixes.real] += gk
             dv[prefixes.real] += gv
-            gq, gk, gv = ctx.op.backward(*whole, own, own, True, ctx.scale)
+            gq, gk, gv = ctx.op.backward(saved, _itself(own, ctx.scale))
             dq[own.real], dk[own.real], dv[own.real] = gx + gq, gk, gv
         return dq, dk, dv, None, None, None

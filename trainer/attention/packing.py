@@ -6,7 +6,7 @@ Layout of the flat sequence, group after group::
 
 Who attends to whom follows from explicit segment lengths, never from positions. The last token of
 a caption is not fed (nothing is predicted from it), so a caption of L tokens takes L - 1 rows.
-`trainer.shared_prefix` computes the attention over this layout.
+`trainer.attention.shared_prefix` computes the attention over this layout.
 """
 
 from __future__ import annotations

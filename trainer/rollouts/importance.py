@@ -20,7 +20,7 @@ from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
     from trainer.config import RlooConfig
-    from trainer.rollout import Sampler
+    from trainer.rollouts.sampling import Sampler
 
 
 @dataclass

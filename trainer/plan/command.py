@@ -17,12 +17,12 @@ from typing import Any
 
 from lineup_fast.charts import STYLES
 from lineup_fast.cli import one_line
-from trainer import memory_plan, time_plan
 from trainer.config import RlooConfig
 from trainer.config import parse as parse_config
-from trainer.device_rates import GPUS, Rates, gpu, measure_cpu
-from trainer.memory_plan import StepShape, Training
-from trainer.model_shapes import ModelShape, shape_of
+from trainer.plan import duration, memory
+from trainer.plan.memory import StepShape, Training
+from trainer.plan.rates import GPUS, Rates, gpu, measure_cpu
+from trainer.plan.shapes import ModelShape, shape_of
 
 # Where no corpus is given: 96 values of 6.5 tokens (Qwen2.5), and what stands around them.
 NUMBERS_TOKENS, FRAME_TOKENS, CUE_TOKENS = 624.0, 60, 25
@@ -154,17 +154,17 @@ def plan(
     """Memory by device and phase, and seconds by stage."""
     training = training_of(config)
     stays = {
-        "weights": memory_plan.weights(captioner, training),
-        "optimizer state": memory_plan.optimizer_state(captioner, training),
-        "charts and patches": memory_plan.inputs(captioner, step),
+        "weights": memory.weights(captioner, training),
+        "optimizer state": memory.optimizer_state(captioner, training),
+        "charts and patches": memory.inputs(captioner, step),
     }
     width = 2 if config.verifier_dtype == "bfloat16" else 4
-    waits, call = memory_plan.verifier(
+    waits, call = memory.verifier(
         verifier, width, read.tokens, on_cpu=config.verifier_device == "cpu"
     )
     phases = {
-        "rollout": stays | memory_plan.rollout(captioner, training, step),
-        "update": stays | memory_plan.update(captioner, training, step),
+        "rollout": stays | memory.rollout(captioner, training, step),
+        "update": stays | memory.update(captioner, training, step),
     }
     devices = {config.device: phases}
     if config.verifier_device == config.device:
@@ -176,12 +176,12 @@ def plan(
     else:
         devices[config.verifier_device] = {"reward": waits | call}
     stages = {
-        "rollout": time_plan.rollout(captioner, training, step, rates).seconds(rates)
+        "rollout": duration.rollout(captioner, training, step, rates).seconds(rates)
         * rates.rollout_factor,
-        "reward": time_plan.prefill(
+        "reward": duration.prefill(
             verifier.text, read.tokens, read.context, read.questions, width, rates
         ).seconds(rates),
-        "update": time_plan.update(captioner, training, step, rates).seconds(rates)
+        "update": duration.update(captioner, training, step, rates).seconds(rates)
         * rates.update_factor,
     }
     return Plan(devices, stages, _notes(captioner, verifier, step, read, rates))
@@ -263,7 +263,7 @@ def _measured(config: RlooConfig, captioner: ModelShape, step: StepShape) -> Rat
 
     import torch
 
-    from trainer import probe
+    from trainer.plan import probe
 
     if config.threads:
         torch.set_num_threads(config.threads)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.model_shapes import ModelShape, TextShape, VisionShape
+from trainer.plan.shapes import ModelShape, TextShape, VisionShape
 
 HEAD_CHUNK = 1024  # trainer.logprobs.CHUNK
-FIRST_ROOM = 64  # trainer.decoding: caption tokens the own cache holds before it first grows
+FIRST_ROOM = 64  # rollouts.decoding: caption tokens the own cache holds before it first grows
 SAMPLER_BYTES = 24  # a token and id: log-probabilities, probabilities, and two ladders in float64
 VERIFIER_KV, VERIFIER_ROWS, VERIFIER_HEAD = 1 << 30, 4096, 64  # TransformersVerifier, PrefixEngine
 MATH_SCORES = 1 << 27  # scores the verifier's attention holds at once off the CPU

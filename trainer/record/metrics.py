@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lineup_fast.rewards import RewardBatch
-    from trainer.rollout import Rollout
+    from trainer.rollouts import Rollout
 
 
 def step_metrics(captions: Rollout, scores: RewardBatch) -> dict[str, Any]:

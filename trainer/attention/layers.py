@@ -13,12 +13,13 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import flash_attention_mask, sdpa_mask
 
-from trainer import attention_choice
-from trainer.attention_choice import Heads
+from trainer.attention import choice
+from trainer.attention.choice import Heads
+from trainer.attention.packing import GroupLayout, Spans
+from trainer.attention.segments import SegmentAttention
+from trainer.attention.shared_prefix import shared_prefix_attention
+from trainer.attention.varlen import Varlen, window_attention
 from trainer.choice import Choice
-from trainer.packing import GroupLayout, Spans
-from trainer.shared_prefix import SegmentAttention, shared_prefix_attention
-from trainer.varlen_attention import Varlen, window_attention
 
 _TEXT = "lineup_text"
 _VISION = "lineup_flash_windows"  # names with "flash" receive the window boundaries
@@ -34,7 +35,7 @@ class PackedGroups:
         """Shared-prefix attention; q [1, Hq, T, D], k and v [1, Hkv, T, D] -> [1, T, Hq, D]."""
         del layer
         q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
-        op = attention_choice.choose(Heads.of(q, k, v)).op
+        op = choice.choose(Heads.of(q, k, v)).op
         return shared_prefix_attention(q, k, v, self.layout, scale, op)[None]
 
 
@@ -59,8 +60,7 @@ def chosen_attention(
         "vision": (vision.num_heads, vision.num_heads, vision.hidden_size // vision.num_heads),
     }
     return {
-        name: attention_choice.choose(Heads(str(device), dtype, *shape))
-        for name, shape in shapes.items()
+        name: choice.choose(Heads(str(device), dtype, *shape)) for name, shape in shapes.items()
     }
 
 
@@ -95,7 +95,7 @@ def _vision_attention(
 ) -> tuple[Tensor, None]:
     """Window attention [1, H, S, D]: packed rows where an op takes them, else `_by_length`."""
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))  # [S, H, D]
-    op = attention_choice.choose(Heads.of(q, k, v)).op
+    op = choice.choose(Heads.of(q, k, v)).op
     if isinstance(op, Varlen):
         spans = Spans(cu_seq_lens_q.to(torch.int32), int(max_length_q))
         return window_attention(q, k, v, spans, scaling, op)[None], None

@@ -13,10 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainer import attention_choice
-from trainer.attention_choice import Heads
-from trainer.packing import Spans
-from trainer.varlen_attention import Varlen
+from trainer.attention import Between, Heads, Spans, Varlen, choice
 
 _LEAST_LOGP = -1e9  # stands for log 0 where it is multiplied by 0
 _FIRST_ROOM = 64  # caption tokens that the own cache holds before it first grows
@@ -82,9 +79,7 @@ class SharedPrefixCache:
         q, k = q.to(v.dtype), k.to(v.dtype)
         if layer not in self._prefix:
             self._prefix[layer] = (k, v)
-            op = attention_choice.choose(
-                Heads(str(v.device), v.dtype, q.shape[1], k.shape[1], q.shape[3])
-            ).op
+            op = choice.choose(Heads(str(v.device), v.dtype, q.shape[1], k.shape[1], q.shape[3])).op
             if isinstance(op, Varlen):
                 return self._attend_packed_prompt(q, k, v, scale, op)
             return self._attend_prompt(q, k, v, scale)
@@ -103,7 +98,7 @@ class SharedPrefixCache:
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [B * P, H, D]
         out = torch.zeros_like(q)
         q, k, v = (x.index_select(0, rows) for x in (q, k, v))
-        out[rows] = op.attend(q, k, v, spans, spans, causal=True, scale=scale)[0]
+        out[rows] = op.attend(q, k, v, Between(spans, spans, causal=True, scale=scale))[0]
         return out.view(*self._mask.shape, *out.shape[1:])
 
     def _attend_prompt(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

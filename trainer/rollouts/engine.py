@@ -25,9 +25,10 @@ from torch import Tensor
 from lineup_fast.verifiers.base import BackendError
 from lineup_fast.verifiers.sglang_model import SGLangModel
 from lineup_fast.verifiers.sglang_wire import UnavailableError
-from trainer import engine_wire, lora
-from trainer.engine_wire import Drawn
-from trainer.rollout import Part
+from trainer import lora
+from trainer.rollouts import wire
+from trainer.rollouts.sampling import Part
+from trainer.rollouts.wire import Drawn
 
 if TYPE_CHECKING:
     from lineup_fast.verifiers.fleet import Fleet
@@ -65,7 +66,7 @@ class SGLangSampler(SGLangModel):
         super().__init__(urls, engine=engine, **options)
         self._captioner, self._folder = captioner, folder
         self._group_size, self._seed = group_size, seed
-        self._sampling = engine_wire.sampling_options(captioner, max_new_tokens)
+        self._sampling = wire.sampling_options(captioner, max_new_tokens)
         self._engine_here = engine is not None
         self._at_once = charts_at_once if self._engine_here else 1
         self._run, self._version = uuid.uuid4().hex[:8], 0
@@ -107,33 +108,31 @@ class SGLangSampler(SGLangModel):
         vision = config.vision_config
         texts: list[list[int]] = []
         images: list[Any] = []
-        keys = [engine_wire.image_hash(prompts, row, self._weights().name) for row in rows]
+        keys = [wire.image_hash(prompts, row, self._weights().name) for row in rows]
         for row, key in zip(rows, keys, strict=True):
             texts.append(
-                engine_wire.prompt_ids(
-                    prompts, row, config.image_token_id, expanded=self._engine_here
-                )
+                wire.prompt_ids(prompts, row, config.image_token_id, expanded=self._engine_here)
             )
             if self._engine_here:
-                images.append(engine_wire.patches_item(prompts, row, key))
+                images.append(wire.patches_item(prompts, row, key))
             else:
                 sizes = (vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
-                images.append(engine_wire.png_item(prompts, row, *sizes))
+                images.append(wire.png_item(prompts, row, *sizes))
         size = self._group_size
         hashes = None if self._engine_here else keys
         if not self.seeded:
-            return [engine_wire.request(texts, images, hashes, self._sampling | {"n": size})]
-        first = engine_wire.request(texts, images, hashes, self._sampling | {"max_new_tokens": 0})
+            return [wire.request(texts, images, hashes, self._sampling | {"n": size})]
+        first = wire.request(texts, images, hashes, self._sampling | {"max_new_tokens": 0})
         seeded = [
             self._sampling
-            | {"sampling_seed": engine_wire.sampling_seed(self._seed, step, ids[row], number)}
+            | {"sampling_seed": wire.sampling_seed(self._seed, step, ids[row], number)}
             for row in rows
             for number in range(size)
         ]
         texts = [text for text in texts for _ in range(size)]
         images = [image for image in images for _ in range(size)]
         hashes = hashes and [key for key in hashes for _ in range(size)]
-        return [first, engine_wire.request(texts, images, hashes, seeded)]
+        return [first, wire.request(texts, images, hashes, seeded)]
 
     async def _draw(self, fleet: Fleet, requests: list[dict[str, Any]], n: int) -> list[Drawn]:
         async def attempt() -> list[Drawn]:
@@ -148,7 +147,7 @@ class SGLangSampler(SGLangModel):
             for fields in requests[:-1]:
                 await replica.rows(**fields)
             answer = await replica.rows(**requests[-1])
-            return engine_wire.read_rows(answer, n, self._captioner)
+            return wire.read_rows(answer, n, self._captioner)
         except UnavailableError:
             replica.failed_at = time.monotonic()
             raise

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.packing import Block
+from trainer.attention.packing import Block
+from trainer.attention.segments import Between, Saved
 
 _PAD_LSE = 1e30  # exp(score - 1e30) = 0: padded queries contribute nothing to any gradient
 _ALIGNED = 32  # the memory-efficient kernel wants log-sum-exps in multiples of this
@@ -20,26 +21,20 @@ class Padded:
 
     attend: q, k, v [n, H, Lq | Lk, D] with equal head counts, `causal`, `scale` -> output
         [n, H, Lq, D], log-sum-exp [n, H, Lq] (float32, or float64 for float64 input).
-    differentiate: grad, q, k, v, output, log-sum-exp, `causal`, `scale` -> gradients of q, k, v.
+    differentiate: a :class:`Saved` of such rectangles, `causal`, `scale` -> gradients of q, k, v.
     """
 
     attend: Callable[..., tuple[Tensor, Tensor]]
     differentiate: Callable[..., tuple[Tensor, Tensor, Tensor]]
 
     def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        queries: Block,
-        keys: Block,
-        causal: bool,
-        scale: float,
+        self, q: Tensor, k: Tensor, v: Tensor, between: Between[Block]
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`trainer.shared_prefix.SegmentAttention`."""
+        """See :class:`trainer.attention.segments.SegmentAttention`."""
+        queries, keys, scale = between.queries, between.keys, between.scale
         groups = q.shape[1] // k.shape[1]
         q, k, v = queries.gather(q), keys.gather(k), keys.gather(v)
-        if causal:
+        if between.causal:
             out, lse = self.attend(
                 q, _repeat(k, groups), _repeat(v, groups), causal=True, scale=scale
             )
@@ -48,31 +43,23 @@ class Padded:
             out, lse = _unfold(out, groups), _unfold(lse, groups)
         return queries.collect(out), queries.collect(lse)
 
-    def backward(
-        self,
-        grad: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        queries: Block,
-        keys: Block,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """See :class:`trainer.shared_prefix.SegmentAttention`."""
+    def backward(self, saved: Saved, between: Between[Block]) -> tuple[Tensor, Tensor, Tensor]:
+        """See :class:`trainer.attention.segments.SegmentAttention`."""
+        queries, keys, scale = between.queries, between.keys, between.scale
+        grad, q, k, v, out, lse = saved
         groups = q.shape[1] // k.shape[1]
         lse = queries.spread(lse.index_select(0, queries.real), _PAD_LSE)
         grad, q, out = queries.gather(grad), queries.gather(q), queries.gather(out)
         k, v = keys.gather(k), keys.gather(v)
-        if causal:
+        if between.causal:
             k, v = _repeat(k, groups), _repeat(v, groups)
-            dq, dk, dv = self.differentiate(grad, q, k, v, out, lse, causal=True, scale=scale)
+            saved = Saved(grad, q, k, v, out, lse)
+            dq, dk, dv = self.differentiate(saved, causal=True, scale=scale)
             dk, dv = _sum_repeats(dk, groups), _sum_repeats(dv, groups)
         else:
             grad, q, out, lse = (_fold(x, groups) for x in (grad, q, out, lse))
-            dq, dk, dv = self.differentiate(grad, q, k, v, out, lse, causal=False, scale=scale)
+            saved = Saved(grad, q, k, v, out, lse)
+            dq, dk, dv = self.differentiate(saved, causal=False, scale=scale)
             dq = _unfold(dq, groups)
         return queries.collect(dq), keys.collect(dk), keys.collect(dv)
 
@@ -116,19 +103,9 @@ def _cpu(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> tupl
     return out, lse
 
 
-def _cpu_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    *,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _cpu_backward(saved: Saved, *, causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    dq, dk, dv = fused(grad, q, k, v, out, lse, 0.0, causal, scale=scale)
+    dq, dk, dv = fused(*saved, 0.0, causal, scale=scale)
     return dq, dk, dv
 
 
@@ -141,16 +118,9 @@ def _efficient(
 
 
 def _efficient_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    *,
-    causal: bool,
-    scale: float,
+    saved: Saved, *, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    grad, q, k, v, out, lse = saved
     padding = (0, -lse.shape[-1] % _ALIGNED)
     lse = torch.nn.functional.pad(lse, padding, value=_PAD_LSE).contiguous()
     unused = torch.zeros((), dtype=torch.int64, device=q.device)  # state of the dropout
@@ -168,17 +138,8 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> tu
     return (scores - lse[..., None]).exp().to(v.dtype) @ v, lse
 
 
-def _plain_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    *,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _plain_backward(saved: Saved, *, causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    grad, q, k, v, out, lse = saved
     weights = (_scores(q, k, causal, scale) - lse[..., None]).exp()
     wide = weights.dtype
     own = (grad.to(wide) * out.to(wide)).sum(-1, keepdim=True)

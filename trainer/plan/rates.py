@@ -23,7 +23,7 @@ class Rates:
     bytes/s of elementwise passes, read and written, by bytes of the tensor, rising; weights:
     bytes/s of reading weights; op_s: seconds of an operation on next to nothing; overlaps: whether
     operations are queued while others run; source: where the figures are from; the factors: how
-    much longer than the sum of its parts a stage took on a probe (trainer.probe).
+    much longer than the sum of its parts a stage took on a probe (trainer.plan.probe).
     """
 
     name: str

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from trainer import time_plan
-from trainer.device_rates import Rates
-from trainer.memory_plan import StepShape, Training
-from trainer.model_shapes import ModelShape, TextShape, VisionShape
 from trainer.optim import apply_update, make_optimizer
+from trainer.plan import duration
+from trainer.plan.memory import StepShape, Training
+from trainer.plan.rates import Rates
+from trainer.plan.shapes import ModelShape, TextShape, VisionShape
 from trainer.policy import Captioner, Prompts
 
 LAYERS, VOCABULARY, CAPTION = 2, 4096, 24
@@ -55,8 +55,8 @@ class Probe:
         """Rates with the factors by which the two stages took longer than planned."""
         plain = replace(rates, update_factor=1.0, rollout_factor=1.0)
         planned = (
-            time_plan.update(self.shape, training, self.step, plain).seconds(plain),
-            time_plan.rollout(self.shape, training, self.step, plain).seconds(plain),
+            duration.update(self.shape, training, self.step, plain).seconds(plain),
+            duration.rollout(self.shape, training, self.step, plain).seconds(plain),
         )
         return replace(
             plain, update_factor=update_s / planned[0], rollout_factor=rollout_s / planned[1]
