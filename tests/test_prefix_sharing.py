@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from lineup_fast import kernels
 from lineup_fast.encoders import ByteEncoder
 from lineup_fast.prompt_tokens import PromptBuilder
 from lineup_fast.prompts import Recipe
