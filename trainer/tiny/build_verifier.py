@@ -14,7 +14,9 @@ import json
 import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ from torch import Tensor, nn
 from trainer.tiny import tokenizer as tokens
 from trainer.tiny import turned_data as turned
 from trainer.tiny import verifier_data as data
-from trainer.tiny.verifier_check import RECIPE, default_corpus, measure, misses, model_card
+from trainer.tiny.verifier_card import model_card, reader_card
+from trainer.tiny.verifier_check import RECIPE, default_corpus, measure, measure_turned, misses
 from trainer.tiny.verifier_model import (
     FACTS_AFTER,
     PLACES_AFTER,
@@ -356,11 +359,20 @@ def main() -> None:
                 print("stopped; the same command goes on")
                 return
         export(course, out)
-    figures = measure(out, arguments.items)
-    print(json.dumps(figures, indent=1), *misses(figures), sep="\n")
+    card = describe(out, arguments.items, reader=arguments.reader)
     if not arguments.evaluate:
-        card = model_card(figures, facts(course))
-        (out / "README.md").write_text(card, encoding="utf-8")
+        (out / "README.md").write_text(card(facts(course)), encoding="utf-8")
+
+
+def describe(folder: Path, n_items: int, *, reader: bool) -> Callable[[dict[str, Any]], str]:
+    """Measure a model and print what it reaches; return its card as a function of its facts."""
+    figures = measure(folder, n_items, split="train" if reader else "test")
+    print(json.dumps(figures, indent=1), *misses(figures), sep="\n")
+    if not reader:
+        return partial(model_card, figures)
+    both = measure_turned(folder, n_items, split="train")
+    print("which description:", json.dumps(both, indent=1))
+    return partial(reader_card, figures, both)
 
 
 def facts(course: Course) -> dict[str, Any]:
@@ -368,6 +380,7 @@ def facts(course: Course) -> dict[str, Any]:
     config = course.model.config
     dtype = str(course.dtype).removeprefix("torch.")
     return {
+        "vocabulary": len(course.tokenizer),
         "parameters": sum(weight.numel() for weight in course.model.parameters()),
         "width": config.hidden_size,
         "layers": config.num_hidden_layers,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lineup_fast import corpus as corpora
 from lineup_fast.default_data import TEST_SOURCES, default_channels
-from lineup_fast.prompts import PROMPT_VERSION, Recipe
+from lineup_fast.prompts import Recipe
 from trainer.tiny import captions, series
 
 RECIPE = Recipe(k=4, layout="candidates_first", decimals=0)
@@ -56,11 +56,16 @@ def writers() -> dict[str, Writer]:
 
 
 def measure(
-    folder: Path, n_items: int, *, kinds: tuple[str, ...] | None = None, seed: int = 0
+    folder: Path,
+    n_items: int,
+    *,
+    split: str = "test",
+    kinds: tuple[str, ...] | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """Return accuracy and accuracy by position per kind of caption, on held-out items.
+    """Return accuracy and accuracy by position per kind of caption, on items held out from it.
 
-    n_items items of split "test", half of each length, each asked at all 4 positions beside its 3
+    n_items items of the split, half of each length, each asked at all 4 positions beside its 3
     nearest look-alikes.
     """
     from lineup_fast.rewards import IdentificationReward
@@ -69,13 +74,7 @@ def measure(
     held_out = default_corpus()
     reward = IdentificationReward(held_out, TransformersVerifier(str(folder)), RECIPE)
     rng = np.random.default_rng(seed)
-    by_length: dict[int, list[str]] = {length: [] for length in series.LENGTHS}
-    for item in held_out.ids("test"):
-        by_length[held_out.meta(item).length].append(item)
-    chosen: list[tuple[str, str]] = []
-    for items in by_length.values():
-        order = rng.permutation(len(items))[: n_items // len(by_length)]
-        chosen += [(items[i], items[int(rng.integers(len(items)))]) for i in order]
+    chosen = _chosen(held_out, split, n_items, rng)
     figures: dict[str, Any] = {"items": len(chosen)}
     for name, write in writers().items():
         if kinds is not None and name not in kinds:
@@ -89,6 +88,51 @@ def measure(
             "accuracy": round(float(np.nanmean(batch.accuracy)), 4),
             "by_position": [round(float(x), 4) for x in batch.accuracy_by_position()],
             "label_mass": round(float(np.nanmean(batch.label_mass)), 4),
+        }
+    return figures
+
+
+def _chosen(
+    held_out: corpora.Corpus, split: str, n_items: int, rng: np.random.Generator
+) -> list[tuple[str, str]]:
+    """Items of a split, as many of each length, and beside each another one of its length."""
+    by_length: dict[int, list[str]] = {length: [] for length in series.LENGTHS}
+    for item in held_out.ids(split):
+        by_length[held_out.meta(item).length].append(item)
+    chosen: list[tuple[str, str]] = []
+    for items in by_length.values():
+        order = rng.permutation(len(items))[: n_items // len(by_length)]
+        chosen += [(items[i], items[int(rng.integers(len(items)))]) for i in order]
+    return chosen
+
+
+def measure_turned(folder: Path, n_items: int, *, split: str, seed: int = 0) -> dict[str, Any]:
+    """The same for the question turned round: a series, its own caption and three look-alikes'.
+
+    All four captions are of one kind; of those that tell nothing, chance is all there is.
+    """
+    from lineup_fast.verifiers.transformers import TransformersVerifier
+    from trainer.evaluate.caption_questions import CaptionQuestions
+
+    held_out = default_corpus()
+    verifier = TransformersVerifier(str(folder))
+    questions = CaptionQuestions(verifier.encoder, RECIPE)
+    rng = np.random.default_rng(seed)
+    chosen = _chosen(held_out, split, n_items, rng)
+    figures: dict[str, Any] = {}
+    for name in ("exact", "noise_2", "noise_5", "partial", "vague"):
+        trees = []
+        for own, other in chosen:
+            rows = [own, *held_out.pool(own)[: RECIPE.k - 1]]
+            strange = held_out.series(other)
+            texts = [writers()[name](held_out.series(row), strange, rng) for row in rows]
+            trees.append(questions.tree(held_out.series(own), 0, questions.caption_ids(texts)))
+        scores = verifier.score(trees, questions.labels)
+        picks = np.stack([score.label_logprobs[0].argmax(1) for score in scores])
+        right = picks == np.arange(RECIPE.k)
+        figures[name] = {
+            "accuracy": round(float(right.mean()), 4),
+            "by_position": [round(float(x), 4) for x in right.mean(0)],
         }
     return figures
 
@@ -116,83 +160,3 @@ def misses(figures: dict[str, Any]) -> list[str]:
         if spread > POSITION_SPREAD:
             found.append(f"{name}: expected positions within {POSITION_SPREAD}, got {places}")
     return found
-
-
-_CARD = """---
-license: apache-2.0
-library_name: transformers
-pipeline_tag: text-generation
----
-
-# Tiny verifier
-
-A `Qwen2ForCausalLM` of {parameters:,} parameters (width {width}, {layers} layers) that reads four
-candidate series and a description, and answers with the letter of the described one. It stands in
-for a large language model so that the whole training loop runs on a CPU; it knows nothing else.
-
-- **Input**: the `candidates_first` question of `lineup_fast.prompts` (version {version}), no chat
-  template, 4 candidates (other numbers of them were never seen), each 12 or 24 whole numbers from 0
-  to 100, written with `decimals = 0` and the separator `", "`; a description of up to 48 tokens of
-  its tokenizer. Any text can be read, byte by byte; only the wording of
-  `trainer/tiny/captions.py`, and what is close to it, is understood.
-- **Made by** `python -m trainer.tiny.build_verifier`: {steps:,} steps of 64 captions (128 where the
-  series are short), {trained}.
-- **On** generated series and the windows of the packaged real series that are in split "train";
-  captions are templates filled from the series, with noise, gaps and strangers among them.
-- **How**: candidate blocks stand once per group, eight captions behind them. Beside the answer
-  letter, training reads inside: the step and the letter of every value, the facts at the end of
-  every block, a vote at every number of the caption, and the attention of one head, which is shown
-  the value that the number speaks of. Those heads are not part of this model.
-- **Stored** in bfloat16; the figures below are of the stored weights, computed in float32.
-
-## Measured
-
-{items:,} items of data sets that were held out whole ("test"), each asked at all four positions
-beside its three nearest look-alikes. Chance is 0.25.
-
-| description | accuracy | target at A | B | C | D |
-|---|---|---|---|---|---|
-{rows}
-
-{verdict}
-
-## Limits
-
-Values outside 0..100, decimals, other lengths and other wording are out of scope. The direction in
-words is not used: a caption without numbers is answered at chance. A caption that tells nothing
-tends to draw the same letter whatever the order of the candidates; over all positions that is
-chance, at one position it is not.
-"""
-
-DESCRIPTIONS = {
-    "exact": "true template caption, every kind of fact",
-    "noise_2": "the same, values with noise σ = 2 (2 % of the range)",
-    "noise_5": "the same, values with noise σ = 5, steps with σ = 1",
-    "partial": "a random part of the facts, exact",
-    "vague": "no number, the true direction",
-    "stranger": "caption of a series outside the set",
-    "empty": "empty",
-}
-
-
-def model_card(figures: dict[str, Any], facts: dict[str, Any]) -> str:
-    """Return the model card; ``facts``: parameters, width, layers, steps and trained (in words)."""
-    rows = [
-        f"| {words} | {figures[name]['accuracy']:.3f} | "
-        + " | ".join(f"{place:.3f}" for place in figures[name]["by_position"])
-        + " |"
-        for name, words in DESCRIPTIONS.items()
-        if name in figures
-    ]
-    missed = misses(figures)
-    verdict = "\n".join(f"- missed: {miss}" for miss in missed) or (
-        "All bars of the tiny preset are met: exact ≥ 0.80, noise of 2 % ≥ 0.65, empty ≤ 0.33, "
-        "outside ≤ 0.35;\nwith exact and noisy captions every position is within 0.05 of the mean."
-    )
-    return _CARD.format(
-        version=PROMPT_VERSION,
-        items=figures["items"],
-        rows="\n".join(rows),
-        verdict=verdict,
-        **facts,
-    )
