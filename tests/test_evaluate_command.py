@@ -16,7 +16,7 @@ from lineup_fast.corpus import build
 from lineup_fast.readers import Channel
 from tests.toy_nli import classifier, tokenizer
 from trainer.evaluate import benchmark_sources as sources
-from trainer.evaluate import command
+from trainer.evaluate import command, metrics
 from trainer.evaluate.benchmark import Benchmark
 from trainer.evaluate.benchmark_build import Gathered, Item, make_benchmark
 from trainer.evaluate.captions import captioners, trained_on
@@ -321,6 +321,10 @@ def test_settings_that_do_not_fit_are_refused(config: EvaluateConfig, tmp_path: 
         EvaluateConfig(("c",))
     with pytest.raises(ValueError, match="tau: expected between 0 and 1, got 1"):
         replace(config, tau=1.0)
+    with pytest.raises(ValueError, match="decimals: expected 0 to 12, got 13"):
+        replace(config, decimals=13)
+    assert metrics._recipe(config).name == "k4.caption_first.label_logprobs.dauto.v1"
+    assert metrics._recipe(replace(config, decimals=0)).decimals == 0
     with pytest.raises(ValueError, match=r"metrics: expected among .*claims.* got 'x'"):
         command.evaluate(replace(config, metrics=("x",)))
     with pytest.raises(ValueError, match=r"out: expected a folder for results\.json"):

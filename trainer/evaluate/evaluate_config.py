@@ -42,6 +42,9 @@ class EvaluateConfig:
     """identify: candidates of a question, 2 to 12."""
     layout: Literal["caption_first", "candidates_first"] = "caption_first"
     """identify_series: what comes first in the prompt."""
+    decimals: int | None = None
+    """identify: digits after the point of the numbers a reader sees; None = four significant ones,
+    at most three after the point. Readers of whole numbers, such as the tiny one, need 0."""
     bottleneck: BottleneckConfig = field(default_factory=BottleneckConfig)
     device: str = "cpu"
     """Device of the models that measure."""
@@ -69,6 +72,8 @@ class EvaluateConfig:
             object.__setattr__(self, name, told)
         if not 0 < self.tau < 1:
             raise ValueError(f"tau: expected between 0 and 1, got {self.tau}")
+        if self.decimals is not None and not 0 <= self.decimals <= 12:
+            raise ValueError(f"decimals: expected 0 to 12, got {self.decimals}")
         if self.threads < 0:
             raise ValueError(f"threads: expected at least 0, got {self.threads}")
         for name in ("captions", "benchmarks"):

@@ -66,7 +66,11 @@ def _identify_caption(
 def _recipe(config: EvaluateConfig) -> Recipe:
     from lineup_fast.prompts import Recipe
 
-    return Recipe(k=config.k, layout=config.layout)
+    return Recipe(
+        k=config.k,
+        layout=config.layout,
+        decimals="auto" if config.decimals is None else config.decimals,
+    )
 
 
 def _verifiers(config: EvaluateConfig) -> dict[str, Verifier]:
