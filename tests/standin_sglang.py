@@ -120,6 +120,10 @@ class StandIn:
             schema().GenerateResponse.from_json_value(row)
         return 200, rows
 
+    def log_probs(self, ids: Sequence[int]) -> np.ndarray:
+        """What the model says behind ids, [VOCABULARY]."""
+        return log_probs(ids, self.weights)
+
     def _cached(self, ids: list[int]) -> int:
         cached = 0
         for prefix in _prefixes(ids)[:-1]:
@@ -129,10 +133,10 @@ class StandIn:
         return cached
 
     def _reply(self, ids: list[int], cached: int, wanted: list[int], steps: int) -> dict[str, Any]:
-        first = log_probs(ids, self.weights)
+        first = self.log_probs(ids)
         output: list[int] = []
         for _ in range(steps):
-            output.append(int(log_probs([*ids, *output], self.weights).argmax()))
+            output.append(int(self.log_probs([*ids, *output]).argmax()))
         labels = [[None if i in self.null_ids else first[i], i, None] for i in wanted]
         return {
             "text": "",

@@ -1,24 +1,21 @@
-"""Grids of runs and of readers, on random models."""
+"""Grids of runs, on random models."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from lineup_fast.candidates import CandidateSet, fixed
+from lineup_fast.candidates import fixed
 from lineup_fast.corpus import Corpus, build
 from lineup_fast.readers import Channel
-from lineup_fast.verifiers.scripted import ScriptedVerifier
 from tests.random_vlm import byte_tokenizer, random_model
 from tests.toy_models import model
 from tests.toy_tokenizers import tokenizer
 from trainer.__main__ import main
-from trainer.baselines import grid, grid_command, reader_grid
+from trainer.baselines import grid, grid_command
 from trainer.baselines.grid import flags, read_grid, status
 from trainer.config import RlooConfig, parse
 
@@ -38,6 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = tokenizer("qwen2")
     model("qwen2", len(words)).save_pretrained(folder / "verifier")
     words.save_pretrained(folder / "verifier")
+    corpus = Corpus.load(folder / "corpus")
+    taught = [{"id": i, "caption": "Up."} for s in ("train", "val") for i in corpus.ids(s)]
+    (folder / "teacher.jsonl").write_text("\n".join(map(json.dumps, taught)))
     bank = ["questions", "--corpus", str(folder / "corpus"), "-o", str(folder / "bank.jsonl")]
     assert main([*bank, "--per-chart", "2", "--at-least", "1"]) == 0
     return folder
@@ -175,6 +175,75 @@ def test_arms_run_once_and_broken_ones_resume(
     assert "max_new_tokens" in capsys.readouterr().err
 
 
+def taught(place: Path, more: str = "") -> str:
+    """An arm of sft."""
+    return f"""
+[arms.taught]
+command = "sft"
+data = "{place / "teacher.jsonl"}"
+updates = 2
+captions_per_update = 2
+min_characters = 0
+eval_every = 1
+{more}
+"""
+
+
+def test_an_arm_can_be_a_run_of_sft(
+    place: Path, tmp_path: Path, in_process: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(place, tmp_path, "[arms.k4]\n" + taught(place) + reading_of(place))
+    assert main(["grid", str(path)]) == 0
+    assert [words[0] for words in in_process] == ["rloo", "sft", "caption", "caption"]
+    found = json.loads((tmp_path / "out" / "grid.json").read_text())
+    row = found["arms"]["taught"]
+    assert (row["status"], row["reward"], row["k"]) == ("finished", "sft", None)
+    assert {c["captions"] for c in found["reading"]} == {"empty", "k4", "taught"}
+    started = json.loads((tmp_path / "out" / "taught" / "config.json").read_text())["config"]
+    assert started["caption_prompt"] == "Describe."  # of [common]
+    assert started["max_tokens"] == 4
+    assert started["lr"] == 1e-5  # sft's own
+    assert "taught  finished  sft" in capsys.readouterr().out
+
+    run = tmp_path / "out" / "taught"
+    (run / "final.json").unlink()
+    before = metrics(run)
+    in_process.clear()
+    assert main(["grid", str(path), "--only", "taught"]) == 0
+    assert [words[0] for words in in_process] == ["sft", "caption", "caption"]
+    assert in_process[0][-1] == "--resume"
+    assert metrics(run) == before
+    final = json.loads((run / "final.json").read_text())
+    losses = [json.loads(line)["val/loss"] for line in before.splitlines()]
+    assert final["best_loss"] == min(losses)
+    out = tmp_path / "card"
+    checkpoint = run / "checkpoints" / "step-000002"
+    assert main(["export", "--checkpoint", str(checkpoint), "--to", str(out)]) == 0
+    card = (out / "README.md").read_text()
+    assert "Trained on captions of a teacher." in card
+    assert "Teacher captions: `teacher.jsonl`" in card
+    assert f"validation loss in nats a token of the run: {min(losses):.4f}" in card
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ("k = 6", "arms.taught: expected settings of sft, got k"),
+        ("chart_style = 'paper'", "arms.taught: expected chart_style 'tiny' as in k4"),
+        ("clip_norm = 'much'", "arms.taught"),
+        ("[arms.more]\ncommand = 'sft'\ncaptions_per_update = 2\nlr = 0.1",
+         "arms.more: expected lr 1e-05 as in taught"),
+        ("[arms.more]\ncommand = 'dpo'", "arms.more: expected command rloo or sft, got 'dpo'"),
+    ],
+)  # fmt: skip
+def test_arms_of_sft_are_checked_as_well(
+    place: Path, tmp_path: Path, more: str, match: str
+) -> None:
+    path = written(place, tmp_path, "[arms.k4]\n" + taught(place, more))
+    with pytest.raises(ValueError, match=match):
+        read_grid(path)
+
+
 def test_a_process_that_fails_is_told_of(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,101 +291,6 @@ def test_flags_say_what_settings_say() -> None:
         verifier_url=("http://a", "http://b"),
     )  # fmt: skip
     assert parse(flags(config)) == config
-
-
-# --------------------------------------------------------------------------------- readers by K
-
-
-def knowing(share: float) -> Callable[[], ScriptedVerifier]:
-    """A reader that finds the target of a caption that names it, for a share of the items."""
-
-    def script(caption: str, candidates: CandidateSet, position: int) -> list[float]:
-        k = len(candidates.series)
-        knows = caption == candidates.target and int(caption, 16) % 100 < 100 * share
-        return [float(at == (position if knows else 0)) for at in range(k)]
-
-    return lambda: ScriptedVerifier(script)
-
-
-def prepared(corpus: Corpus, folder: Path, **changes: Any) -> reader_grid.Reading:
-    path = folder / "captions.jsonl"
-    lines = [json.dumps({"id": i, "caption": i, "finished": True}) for i in corpus.ids("test")]
-    path.write_text("\n".join(lines))
-    words: dict[str, Any] = {
-        "files": {"named": path},
-        "readers": {"all": knowing(1.0), "half": knowing(0.5)},
-        "ks": [6, 4],
-    }
-    return reader_grid.prepare(corpus, **(words | changes))
-
-
-def test_cells_are_corrected_for_chance(place: Path, tmp_path: Path) -> None:
-    corpus = Corpus.load(place / "corpus")
-    reading = prepared(corpus, tmp_path)
-    found = {
-        (c["captions"], c["reader"], c["k"]): c for c in reader_grid.cells(reading, tmp_path / "r")
-    }
-    assert len(found) == 8
-    items = corpus.ids("test")
-    half = np.mean([int(item, 16) % 100 < 50 for item in items])
-    for k in (4, 6):
-        assert found["named", "all", k]["corrected"] == 1.0
-        assert found["empty", "all", k]["accuracy"] == pytest.approx(1 / k)
-        assert found["empty", "all", k]["corrected"] == pytest.approx(0.0, abs=1e-6)
-        cell = found["named", "half", k]
-        assert cell["corrected"] == pytest.approx(half)
-        assert cell["low"] <= half <= cell["high"]
-        assert cell["change"] == pytest.approx(0.0, abs=1e-6)
-        assert cell["n"] == len(items)
-        assert cell["frac_perfect"] == pytest.approx(half)
-
-
-def test_cells_on_disk_are_not_asked_again(place: Path, tmp_path: Path) -> None:
-    corpus = Corpus.load(place / "corpus")
-    first = list(reader_grid.cells(prepared(corpus, tmp_path), tmp_path / "r"))
-
-    def never() -> ScriptedVerifier:
-        raise AssertionError("loaded again")
-
-    readers = {"all": never, "half": never}
-    again = list(reader_grid.cells(prepared(corpus, tmp_path, readers=readers), tmp_path / "r"))
-    assert json.dumps(again) == json.dumps(first)
-    reading = prepared(corpus, tmp_path, readers=readers, n=2)  # other items: asked again
-    with pytest.raises(AssertionError, match="loaded again"):
-        list(reader_grid.cells(reading, tmp_path / "r"))
-
-
-def test_failures_are_counted_and_not_zero(place: Path, tmp_path: Path) -> None:
-    corpus = Corpus.load(place / "corpus")
-    bad = corpus.ids("test")[0]
-
-    def script(caption: str, candidates: CandidateSet, position: int) -> list[float]:
-        if caption == bad:
-            raise RuntimeError("no memory")
-        return [float(at == position) for at in range(len(candidates.series))]
-
-    reading = prepared(corpus, tmp_path, readers={"r": lambda: ScriptedVerifier(script)}, ks=[4])
-    cell = next(c for c in reader_grid.cells(reading, tmp_path) if c["captions"] == "named")
-    assert (cell["invalid"], cell["accuracy"]) == (1, 1.0)
-    assert cell["reasons"] == ["RuntimeError: no memory"]
-
-
-def test_items_are_those_that_every_cell_can_have(place: Path, tmp_path: Path) -> None:
-    corpus = Corpus.load(place / "corpus")
-    reading = prepared(corpus, tmp_path)
-    assert reading.left_out == 0
-    some = tmp_path / "some.jsonl"
-    ids = corpus.ids("test")[:3]
-    some.write_text("\n".join(json.dumps({"id": item, "caption": "x"}) for item in ids))
-    both = {"named": tmp_path / "captions.jsonl", "some": some}
-    reading = prepared(corpus, tmp_path, files=both)
-    assert reading.items == sorted(ids)
-    assert reading.left_out == len(corpus.ids("test")) - 3
-    some.write_text(json.dumps({"id": "nobody", "caption": "x"}))
-    with pytest.raises(ValueError, match="ids of the corpus"):
-        prepared(corpus, tmp_path, files=both)
-    with pytest.raises(ValueError, match="k: expected 2 to 12"):
-        prepared(corpus, tmp_path, ks=[4, 13])
 
 
 def test_tables_have_dashes_where_there_is_no_number() -> None:

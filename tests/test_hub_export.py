@@ -85,6 +85,24 @@ def test_the_card_says_what_is_on_record(runs: dict[str, Path], tmp_path: Path) 
     (run / "kept.json").rename(run / "best.json")
 
 
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        ("identification", "pick the series out of look-alikes"),
+        ("answerability", "answer questions about the series"),
+        ("judge", "grades of a frozen judge"),
+    ],
+)
+def test_the_card_names_the_reward(runs: dict[str, Path], reward: str, told: str) -> None:
+    written = json.loads((runs["full"] / "config.json").read_text())
+    written["config"]["reward"] = reward
+    card = export.model_card(
+        runs["full"], written, Path("step-000002"), adapted=False, dtype="float32"
+    )
+    assert told in card
+    assert ("identification" in card) == (reward == "identification")
+
+
 def test_wrong_calls_write_nothing(
     runs: dict[str, Path],
     tmp_path: Path,

@@ -8,16 +8,19 @@ import math
 import statistics
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lineup_fast.default_data import read_default
 from trainer.baselines import specs
 from trainer.baselines.questions import (
     Bank,
     Question,
     Survival,
+    check_answers,
     checked,
     made,
     read_questions,
@@ -154,6 +157,25 @@ def test_every_answer_about_500_real_series_is_right() -> None:
     assert len({q.spec.get("metric", "shape") for q in questions}) == 11
 
 
+def test_every_answer_about_500_windows_of_the_default_data_is_right() -> None:
+    """The series that users without data of their own train on, in their own units and scaled."""
+    try:
+        channels, _ = read_default()
+    except ImportError as error:
+        pytest.skip(str(error))
+    rng, series = np.random.default_rng(1), {}
+    while len(series) < 500:
+        values = channels[int(rng.integers(len(channels)))].values
+        length = int(rng.choice([12, 24, 96]))
+        start = int(rng.integers(max(1, len(values) - length)))
+        x = values[start : start + length]
+        whole = np.round(100 * (x - x.min()) / max(float(np.ptp(x)), 1e-9))
+        series[f"w{len(series)}"] = whole if len(series) % 2 else x
+    questions = assert_all_right(series)
+    assert len(questions) > 1000
+    assert len({q.spec.get("metric", "shape") for q in questions}) == 11
+
+
 # ---------------------------------------------------------------------------- what is refused
 
 
@@ -225,6 +247,12 @@ def test_wrong_answers_are_corrected_or_dropped() -> None:
     survival = Survival()
     assert checked([wrong], {"a": RAMP}.get, survival) == [question()]
     assert (survival.kept, survival.relabelled) == (1, 1)
+    corpus = SimpleNamespace(ids=lambda: ["a"], series={"a": RAMP}.__getitem__)
+    check_answers(Bank.of([question(), question(answer=0, id="another")]), corpus)
+    with pytest.raises(
+        ValueError, match=r"hold on the series, got 1 of 2 .* highest value.* about a"
+    ):
+        check_answers(Bank.of([question(), wrong]), corpus)
     survival = Survival()
     assert checked([wrong, question()], {"a": RAMP}.get, survival, wrong="drop") == [question()]
     assert survival.dropped == {"wrong answer": 1}
@@ -280,6 +308,11 @@ def test_the_command_makes_and_checks_banks(
     found = read_questions(bank)
     assert min(Counter(q.id for q in found).values()) >= 2
     assert f"{len(found)} questions about" in capsys.readouterr().out
+    survived = Bank.load(bank).survival
+    assert survived is not None
+    assert survived["kept"] == len(found)
+    assert survived["tried"] == len(found) + sum(survived["dropped"].values())
+    assert survived["kept_frac"] == len(found) / survived["tried"]
     for question in found:
         assert_right(question, corpus.series(question.id))
 
@@ -287,6 +320,8 @@ def test_the_command_makes_and_checks_banks(
     rows[0]["answer"] = (rows[0]["answer"] + 1) % len(rows[0]["options"])
     foreign = tmp_path / "vlm.jsonl"
     foreign.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[1] | {"id": "no"}]))
+    foreign.with_name("vlm.survival.json").write_text((tmp_path / "bank.survival.json").read_text())
+    assert Bank.load(foreign).survival is None  # that record is of other questions
     again = [*command[:-1], str(tmp_path / "again.jsonl"), "--check", str(foreign)]
     assert main(again) == 0
     assert (tmp_path / "again.jsonl").read_text() == bank.read_text()

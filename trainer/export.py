@@ -125,9 +125,7 @@ def model_card(
         "Checkpoint": f"step {step} of `{run.name}`",
         "Trained": how,
         "Weights here": dtype,
-        "Verifier": f"`{config['verifier']}`",
-        "Recipe of the question": f"`{settings['recipe']}`",
-        "Prompt version": f"`{settings['prompt_version']}`",
+        **_asked(settings),
         "Corpus fingerprint": f"`{settings['corpus_fingerprint']}`",
         "Charts": f"style `{settings['style']['name']}`, `{settings['style']['fingerprint']}`",
         "Prompt behind the chart": f"`{config['caption_prompt']}`",
@@ -137,8 +135,7 @@ def model_card(
     }
     lines = [*head, "---", f"# Captioner of time-series charts, step {step}", ""]
     lines += [
-        "Describes a line chart of a time series. Trained with the identification reward: a frozen "
-        "reader has to pick the series out of look-alikes by the caption alone.",
+        f"Describes a line chart of a time series. Trained {_TAUGHT[_lesson(settings)]}.",
         "",
         *(f"- {name}: {value}" for name, value in facts.items()),
         "",
@@ -150,13 +147,45 @@ def model_card(
     return "\n".join(lines)
 
 
+_TAUGHT = {
+    "identification": "with the identification reward: a frozen reader has to pick the series out "
+    "of look-alikes by the caption alone",
+    "answerability": "with the answerability reward: a frozen reader has to answer questions about "
+    "the series from the caption alone",
+    "judge": "with the grades of a frozen judge, which reads the values beside the caption",
+    "sft": "on captions of a teacher",
+}
+
+
+def _lesson(settings: dict[str, Any]) -> str:
+    """What a run learned from: a reward by its config word, or sft."""
+    if settings.get("command") == "sft":
+        return "sft"
+    return str(settings["config"].get("reward", "identification"))
+
+
+def _asked(settings: dict[str, Any]) -> dict[str, str]:
+    """Facts about the verifier's question, or the teacher's captions."""
+    config = settings["config"]
+    if _lesson(settings) == "sft":
+        return {"Teacher captions": f"`{Path(config['data']).name}`"}
+    return {
+        "Verifier": f"`{config['verifier']}`",
+        "Recipe of the question": f"`{settings['recipe']}`",
+        "Prompt version": f"`{settings['prompt_version']}`",
+    }
+
+
 def _results(run: Path, step: int) -> list[str]:
-    """Sentences on accuracy, for what is on record."""
+    """Sentences on accuracy, or on a teacher's captions' loss, for what is on record."""
     lines = []
     best = _read(run / "best.json")
     if best is not None:
+        what, key = "accuracy", "val/acc"
+        if key not in best:
+            what, key = "loss in nats a token", "val/loss"
         lines.append(
-            f"Best validation accuracy of the run: {best['val/acc']:.4f} at step {best['step']}"
+            f"Best validation {what} of the run: {best[key]:.4f} at step {best['step']}"
             f"{' (this checkpoint)' if best['step'] == step else ''}."
         )
     rows = run / "metrics.jsonl"
@@ -168,7 +197,7 @@ def _results(run: Path, step: int) -> list[str]:
                 f"{row['val/floor']:.4f}."
             )
     final = _read(run / "final.json")
-    if final is not None and final["best_step"] == step:
+    if final is not None and final["best_step"] == step and "best_acc" in final:
         lines.append(
             f"Second fixed set ({final['n']} series, selected nothing): {final['best_acc']:.4f}; "
             f"the captioner it started from {final['start_acc']:.4f}."

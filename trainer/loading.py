@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lineup_fast import charts, kernels
-from trainer.baselines.questions import Bank, Questioned
+from trainer.baselines.questions import Bank, Questioned, check_answers
 from trainer.baselines.reading import MaskedReward
 from trainer.config import RlooConfig
 from trainer.lora import LoraSettings
@@ -141,7 +142,7 @@ def reward_of(config: RlooConfig, corpus: Corpus, verifier: Verifier) -> Any:
         from trainer.baselines.judge import JudgeReward, self_test, self_test_items
 
         judge = JudgeReward(corpus, verifier, scoring=config.scoring, scale=config.reward_scale)
-        self_test(judge, self_test_items(corpus))
+        judge.facts = {"judge_self_test": asdict(self_test(judge, self_test_items(corpus)))}
         return judge
     from lineup_fast.rewards import IdentificationReward
 
@@ -163,10 +164,16 @@ def reward_of(config: RlooConfig, corpus: Corpus, verifier: Verifier) -> Any:
 
 
 def training_series(config: RlooConfig, corpus: Corpus) -> Series:
-    """The series that are trained and validated on: those of a bank, if there is one."""
+    """The series that are trained and validated on: those of a bank, if there is one.
+
+    Raises:
+        ValueError: a question of the bank does not hold on its series.
+    """
     if config.questions is None:
         return corpus
-    return Questioned(corpus, Bank.load(config.questions))
+    bank = Bank.load(config.questions)
+    check_answers(bank, corpus)
+    return Questioned(corpus, bank)
 
 
 def load_verifier(config: RlooConfig, world: World = ALONE) -> Any:
@@ -187,8 +194,11 @@ def load_verifier(config: RlooConfig, world: World = ALONE) -> Any:
 def settings(command: str, config: RlooConfig | SftConfig, corpus: Series) -> dict[str, Any]:
     """What is written into a run folder first: resolved settings, and what decides numbers."""
     style = charts.STYLES[config.chart_style]
-    bank = {"bank_fingerprint": corpus.bank.fingerprint} if isinstance(corpus, Questioned) else {}
-    return bank | {
+    of_bank: dict[str, Any] = {}
+    if isinstance(corpus, Questioned):
+        bank = corpus.bank
+        of_bank = {"bank_fingerprint": bank.fingerprint, "bank_survival": bank.survival}
+    return of_bank | {
         "command": command,
         "config": config.as_dict() | {"resume": False},
         "corpus_path": str(config.corpus.resolve()),

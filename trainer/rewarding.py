@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -60,6 +61,10 @@ class ServedReward:
                 raise ValueError(f"reward_url: expected servers of {self._expected}, got {found}")
         return batch
 
+    def close(self) -> None:
+        """Ends the connections."""
+        self._client.close()
+
 
 class SleepingReward:
     """A reward whose verifier is woken when it is asked and sleeps when it is idle."""
@@ -107,6 +112,11 @@ def metrics(reward: Reward, captions: Rollout, scores: RewardBatch) -> dict[str,
     return found
 
 
+def facts(reward: Reward) -> dict[str, Any]:
+    """What a reward has to say of itself in the settings of a run."""
+    return dict(getattr(reward, "facts", {}))
+
+
 def distractors(reward: Reward, corpus: Series, item: str, n: int) -> list[str]:
     """Names of the n others of an item's fixed question; none where it is not about candidates.
 
@@ -118,6 +128,17 @@ def distractors(reward: Reward, corpus: Series, item: str, n: int) -> list[str]:
         return list(reward.candidates(item).distractors)
     except CandidateError:
         return []
+
+
+@contextmanager
+def closed_after(reward: Reward) -> Iterator[None]:
+    """Ends the connections of a reward's verifier or servers, if it has any, at the end."""
+    try:
+        yield
+    finally:
+        holder = getattr(reward, "verifier", reward)
+        if hasattr(holder, "close"):
+            holder.close()
 
 
 def idle(reward: Reward) -> None:

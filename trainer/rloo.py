@@ -230,6 +230,7 @@ def train(
     folder.write_settings(  # from here on the folder holds a run
         settings("rloo", config, corpus)
         | {"prompt_version": PROMPT_VERSION, "recipe": reward_name(config), "ranks": world.size}
+        | rewarding.facts(reward)
     )
     history = world.same(folder.cut(counts.step if done else -1))
     best = Best(folder, history)
@@ -387,7 +388,8 @@ def run(config: RlooConfig) -> int:
             check_folder(config.run, resume=config.resume)  # before minutes of loading
         corpus = Corpus.load(config.corpus)
         reward = load_reward(config, corpus, world)
-        finished = train(config, loading.training_series(config, corpus), reward, world=world)
+        with rewarding.closed_after(reward):
+            finished = train(config, loading.training_series(config, corpus), reward, world=world)
         world.leave()
         return 0 if finished else 130
     except (ValueError, OSError, BackendError, CollapseError) as error:

@@ -191,6 +191,7 @@ def train(
         if counts.step < n_updates:
             console.say(f"stopped at update {counts.step}; go on with --resume")
             return False
+        folder.write("final.json", {"best_step": best.step, "best_loss": best.value})
         console.say(f"best validation loss {best.value:.4f} nats a token, at update {best.step}")
     return True
 

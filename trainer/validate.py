@@ -118,7 +118,8 @@ def score(
     rows, k = [], batch.picks.shape[1]
     for i, id_ in enumerate(ids):
         logprobs = batch.label_logprobs[i].astype(np.float64)
-        probs = np.exp(logprobs - np.logaddexp.reduce(logprobs, axis=-1, keepdims=True))
+        with np.errstate(invalid="ignore"):  # what was not asked is NaN
+            probs = np.exp(logprobs - np.logaddexp.reduce(logprobs, axis=-1, keepdims=True))
         rows.append(
             {
                 "id": id_,

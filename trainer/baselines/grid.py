@@ -1,8 +1,9 @@
 """Sets of runs: which arms there are, what they may differ in, and running or resuming them.
 
-An arm is one run folder, trained by one subprocess. Arms of a grid are meant to be compared, so
-they may differ in the reward and in nothing that decides how it is learned: same series, same
-number of updates, same learning rates.
+An arm is one run folder, trained by one subprocess: a run of rloo, or of sft where it says
+``command = "sft"``. Arms of a grid are meant to be compared, so runs of one command may differ in
+the reward (or the teacher's captions) and in nothing that decides how it is learned: same series,
+same number of updates, same learning rates. Both commands start from one captioner.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainer.baselines.words import reward_name
 from trainer.config import RlooConfig, load_preset, parse
+from trainer.config import flags as parse_flags
 from trainer.record import MAY_CHANGE
+from trainer.sft_config import SftConfig
+
+Arm = RlooConfig | SftConfig
 
 ROOT = Path(__file__).parents[2]
 # Words that would change an arm's training beside its reward: alike in all arms.
@@ -30,7 +36,15 @@ ALIKE = (
     "weight_decay", "clip_norm", "normaliser", "whiten", "reward_scale", "layout", "decimals",
     "positions", "eval_every", "n_val", "n_test", "compute_dtype", "freeze_vision",
     "optimizer", "lora_rank", "lora_alpha", "lora_modules", "frozen_dtype",
+    "updates", "warmup_frac", "max_tokens", "min_characters",
 )  # fmt: skip
+# What runs of sft share with those of rloo: words of [common] and the preset that hold for both.
+SHARED = (
+    "corpus", "model", "caption_prompt", "chart_style", "compute_dtype", "freeze_vision",
+    "gradient_checkpointing", "device", "threads", "seed",
+)  # fmt: skip
+SHARED_ALIKE = ("corpus", "model", "caption_prompt", "chart_style", "compute_dtype",
+                "freeze_vision")  # fmt: skip
 _KEYS = {"out", "preset", "differ", "common", "arms", "reading"}
 _READING = {"corpus", "k", "n", "split", "arms", "readers", "captions", "recipe", "device", "dtype"}
 
@@ -43,7 +57,7 @@ class Grid:
     """
 
     out: Path
-    arms: dict[str, RlooConfig] = field(default_factory=dict)
+    arms: dict[str, Arm] = field(default_factory=dict)
     reading: dict[str, Any] = field(default_factory=dict)
 
 
@@ -69,7 +83,7 @@ def read_grid(path: Path) -> Grid:
     for name, own in words.get("arms", {}).items():
         if not name.replace("-", "").replace("_", "").isalnum():
             raise ValueError(f"arms: expected names of letters, digits, - and _, got {name!r}")
-        arms[name] = _arm(name, base, words.get("common", {}) | own, out / name)
+        arms[name] = _arm(name, base, words.get("common", {}), own, out / name)
     reading = words.get("reading", {})
     unknown = sorted(set(reading) - _READING)
     if unknown:
@@ -80,54 +94,92 @@ def read_grid(path: Path) -> Grid:
     return Grid(out, arms, reading)
 
 
-def _arm(name: str, base: RlooConfig, words: dict[str, Any], run: Path) -> RlooConfig:
-    fields = {f.name for f in dataclasses.fields(RlooConfig)} - {"run", "resume"}
-    unknown = sorted(set(words) - fields)
-    if unknown:
-        raise ValueError(f"arms.{name}: expected settings of rloo, got {', '.join(unknown)}")
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else
-        Path(value) if key in ("corpus", "questions", "lookalikes") else value
-        for key, value in words.items()
-    }  # fmt: skip
+def _arm(
+    name: str, base: RlooConfig, common: dict[str, Any], own: dict[str, Any], run: Path
+) -> Arm:
+    """Settings of an arm: its own words over those of [common] over the preset's.
+
+    An arm of sft takes from the latter two what both commands share, and the length of captions.
+    """
+    command = own.get("command", "rloo")
+    own = {key: value for key, value in own.items() if key != "command"}
+    if command not in ("rloo", "sft"):
+        raise ValueError(f"arms.{name}: expected command rloo or sft, got {command!r}")
+    start = _replaced(name, "rloo", base, common, run)
+    if command == "rloo":
+        config = _replaced(name, command, start, own, run)
+    else:
+        shared = {word: getattr(start, word) for word in SHARED}
+        plain = SftConfig(**shared, max_tokens=start.max_new_tokens, run=run)
+        config = _replaced(name, command, plain, own, run)
     try:
-        config = dataclasses.replace(base, **values, run=run, resume=False)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"arms.{name}: {error}") from None
-    try:
-        same = parse(flags(config)) == config
+        words = flags(config)
+        same = config == (
+            parse(words) if command == "rloo" else parse_flags(SftConfig, words, "sft", "")
+        )
     except SystemExit:
         same = False  # it has said why
     if not same:
-        raise ValueError(f"arms.{name}: expected values that rloo takes, got {words}")
+        raise ValueError(f"arms.{name}: expected values that {command} takes, got {common | own}")
     return config
 
 
-def _check_alike(arms: dict[str, RlooConfig], may_differ: set[str]) -> None:
+def _replaced(name: str, command: str, base: Any, words: dict[str, Any], run: Path) -> Any:
+    """Settings with words of the grid over them."""
+    unknown = sorted(set(words) - ({f.name for f in dataclasses.fields(base)} - {"run", "resume"}))
+    if unknown:
+        raise ValueError(f"arms.{name}: expected settings of {command}, got {', '.join(unknown)}")
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else
+        Path(value) if key in ("corpus", "questions", "lookalikes", "data") else value
+        for key, value in words.items()
+    }  # fmt: skip
+    try:
+        return dataclasses.replace(base, **values, run=run, resume=False)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"arms.{name}: {error}") from None
+
+
+def _check_alike(arms: dict[str, Arm], may_differ: set[str]) -> None:
     """Raises ValueError where arms could not be compared."""
     unknown = sorted(may_differ - set(ALIKE))
     if unknown:
         raise ValueError(f"differ: expected some of {', '.join(ALIKE)}, got {', '.join(unknown)}")
+    firsts: dict[type, str] = {}
     for name, config in arms.items():
-        if config.positions is not None:
+        if isinstance(config, RlooConfig) and config.positions is not None:
             raise ValueError(
                 f"arms.{name}: expected all positions asked in a grid, got positions "
                 f"{config.positions}"
             )
-        first_name, first = next(iter(arms.items()))
-        for word in ALIKE:
-            mine, its = getattr(config, word), getattr(first, word)
-            if mine != its and word not in may_differ:
-                raise ValueError(
-                    f"arms.{name}: expected {word} {its!r} as in {first_name}, so that only the "
-                    f"reward differs (or differ = [{word!r}]), got {mine!r}"
-                )
+        first = firsts.setdefault(type(config), name)
+        _check_pair(name, config, first, arms[first], ALIKE, may_differ)
+        anyone = next(iter(arms))
+        _check_pair(name, config, anyone, arms[anyone], SHARED_ALIKE, may_differ)
 
 
-def flags(config: RlooConfig) -> list[str]:
+def _check_pair(
+    name: str, config: Arm, first_name: str, first: Arm, words: Sequence[str], may_differ: set[str]
+) -> None:
+    """Raises ValueError where two arms differ in one of the words that both have."""
+    for word in words:
+        mine, its = getattr(config, word, None), getattr(first, word, None)
+        if mine != its and word not in may_differ:
+            raise ValueError(
+                f"arms.{name}: expected {word} {its!r} as in {first_name}, so that only the "
+                f"reward differs (or differ = [{word!r}]), got {mine!r}"
+            )
+
+
+def command_of(config: Arm) -> str:
+    """rloo or sft."""
+    return "rloo" if isinstance(config, RlooConfig) else "sft"
+
+
+def flags(config: Arm) -> list[str]:
     """The command line that says what settings say, as far as they are not the defaults."""
     words: list[str] = []
-    for item in dataclasses.fields(RlooConfig):
+    for item in dataclasses.fields(config):
         value = getattr(config, item.name)
         name = "--" + item.name.replace("_", "-")
         if value == item.default or item.name == "resume":
@@ -141,7 +193,7 @@ def flags(config: RlooConfig) -> list[str]:
     return words
 
 
-def status(config: RlooConfig) -> str:
+def status(config: Arm) -> str:
     """new, started or finished.
 
     Raises:
@@ -163,13 +215,13 @@ def status(config: RlooConfig) -> str:
     return "finished" if (config.run / "final.json").is_file() else "started"
 
 
-def run_arm(config: RlooConfig) -> int:
+def run_arm(config: Arm) -> int:
     """Trains an arm to its end in a process of its own, from its last checkpoint if it has one.
 
     Returns the exit status; what it says goes to RUN.log. Ctrl+C reaches the run, which saves a
     checkpoint, and is raised again when it has ended.
     """
-    command = [sys.executable, "-m", "trainer", "rloo", *flags(config)]
+    command = [sys.executable, "-m", "trainer", command_of(config), *flags(config)]
     if status(config) == "started":
         command.append("--resume")
     return run_process(command, config.run.with_suffix(".log"))
@@ -190,7 +242,7 @@ def run_process(command: list[str], log: Path) -> int:
             raise
 
 
-def row(config: RlooConfig, code: int | None = None) -> dict[str, Any]:
+def row(config: Arm, code: int | None = None) -> dict[str, Any]:
     """What the table says of an arm: its reward, and how its captions did on the second fixed set.
 
     code: exit status, where it was run just now. corrected: accuracy above chance, for the
@@ -199,20 +251,19 @@ def row(config: RlooConfig, code: int | None = None) -> dict[str, Any]:
     state = status(config)
     if code:
         state = "interrupted" if code == 130 else f"failed ({code})"
-    found: dict[str, Any] = {
-        "status": state,
-        "reward": reward_name(config),
-        "k": config.k if config.reward == "identification" else None,
-        "verifier": config.verifier,
-        "run": str(config.run),
-    }
+    found: dict[str, Any] = {"status": state, "run": str(config.run)}
+    if isinstance(config, SftConfig):
+        found |= {"reward": "sft", "k": None, "data": str(config.data)}
+    else:
+        k = config.k if config.reward == "identification" else None
+        found |= {"reward": reward_name(config), "k": k, "verifier": config.verifier}
     path = config.run / "final.json"
     if not path.is_file():
         return found
     final = json.loads(path.read_text(encoding="utf-8"))
     found |= {key: final.get(key) for key in ("start_acc", "best_acc", "best_step", "floor", "n")}
-    if config.reward == "identification" and final.get("best_acc") is not None:
-        chance = 1 / config.k
+    if found["k"] is not None and final.get("best_acc") is not None:
+        chance = 1 / found["k"]
         found["corrected"] = (final["best_acc"] - chance) / (1 - chance)
     return found
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.baselines import grid
 from trainer.record import write_json
+from trainer.sft_config import SftConfig
 
 if TYPE_CHECKING:
     from lineup_fast.verifiers.base import Verifier
@@ -20,18 +21,20 @@ if TYPE_CHECKING:
 _ARMS = (
     "arm", "status", "reward", "k", "start_acc", "best_acc", "best_step", "floor", "corrected",
 )  # fmt: skip
-_CELLS = ("captions", "reader", "k", "n", "accuracy", "corrected", "low", "high", "change")
+_CELLS = (
+    "captions", "reader", "k", "n", "sources", "accuracy", "corrected", "low", "high", "change",
+)  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:
     """Runs the command; the exit status is 1 where an arm failed, 130 after Ctrl+C."""
     parser = argparse.ArgumentParser(
         prog="python -m trainer grid",
-        description="Run or resume a set of arms, each a run of rloo, and tabulate them; then read "
+        description="Run or resume arms, runs of rloo or sft, and tabulate them; then read "
         "captions with several readers at several K. Finished arms and cells are skipped.",
     )
     parser.add_argument("grid", type=Path, help="TOML: out, preset, [common], [arms.NAME], "
-                        "[reading]; see the README")  # fmt: skip
+                        "[reading]; see docs/training.md")  # fmt: skip
     parser.add_argument("--only", nargs="+", metavar="ARM", help="run only these arms")
     parser.add_argument("--table", action="store_true", help="run nothing, show what is there")
     parsed = parser.parse_args(arguments)
@@ -89,7 +92,9 @@ def run(plan: grid.Grid, only: Sequence[str] | None = None, *, only_table: bool 
             result["reading"].append(cell)
             write_json(path, result)
     if result["reading"]:
-        print(("\n" if result["arms"] else "") + table(result["reading"], _CELLS))
+        noted = any(cell.get("note") for cell in result["reading"])
+        columns = (*_CELLS, "note") if noted else _CELLS
+        print(("\n" if result["arms"] else "") + table(result["reading"], columns))
     return 1 if failed else 0
 
 
@@ -108,10 +113,20 @@ def _reading(plan: grid.Grid) -> Reading:
             if grid.status(config) == "finished":
                 files[name] = captions_of(config, words)
     options: dict[str, Any] = {name: words[name] for name in ("device", "dtype") if name in words}
-    readers = {name: _reader(path, options) for name, path in words["readers"].items()}
+    readers, made_for, paths = {}, {}, {}
+    for name, reader in words["readers"].items():
+        told = {"path": reader} if isinstance(reader, str) else reader
+        if not isinstance(told, dict) or not {"path"} <= set(told) <= {"path", "k"}:
+            raise ValueError(
+                f"readers.{name}: expected a path or {{path = ..., k = [...]}}, got {reader!r}"
+            )
+        readers[name], paths[name] = _reader(told["path"], options), told["path"]
+        if "k" in told:
+            made_for[name] = list(told["k"])
     return prepare(
         Corpus.load(words["corpus"]), files, readers, words["k"],
-        n=words.get("n"), recipe=words.get("recipe"),
+        n=words.get("n"), recipe=words.get("recipe"), made_for=made_for,
+        paths=paths,
     )  # fmt: skip
 
 
@@ -130,7 +145,7 @@ def _reader(path: str, options: dict[str, Any]) -> Callable[[], Verifier]:
     return load
 
 
-def captions_of(config: Any, words: dict[str, Any]) -> Path:
+def captions_of(config: grid.Arm, words: dict[str, Any]) -> Path:
     """Captions of an arm's best checkpoint, written by `python -m trainer caption`, which goes on
     where it was interrupted.
 
@@ -140,13 +155,14 @@ def captions_of(config: Any, words: dict[str, Any]) -> Path:
     from trainer import checkpoint
 
     best = json.loads((config.run / "best.json").read_text(encoding="utf-8"))["step"]
+    longest = config.max_tokens if isinstance(config, SftConfig) else config.max_new_tokens
     model = str(checkpoint.folder(config.run / "checkpoints", best)) if best else config.model
     out = config.run / "captions.jsonl"
     command = [
         sys.executable, "-m", "trainer", "caption", "--checkpoint", model,
         "--data", words["corpus"], "--out", str(out), "--split", words.get("split", "test"),
         "--caption-prompt", config.caption_prompt, "--chart-style", config.chart_style,
-        "--max-new-tokens", str(config.max_new_tokens), "--device", config.device,
+        "--max-new-tokens", str(longest), "--device", config.device,
         "--compute-dtype", config.compute_dtype, "--threads", str(config.threads),
     ]  # fmt: skip
     if "n" in words:

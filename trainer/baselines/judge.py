@@ -7,6 +7,7 @@ the criteria (accuracy before specificity before completeness) are the reference
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,11 +31,16 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+log = logging.getLogger(__name__)
+
 VERSION = "1"
 LOWEST, HIGHEST = 1, 10
 SCORES = tuple(str(score) for score in range(LOWEST, HIGHEST + 1))
 DIGITS = tuple(str(digit) for digit in range(10))
 SELF_TEST_ITEMS = 8
+CLEARLY = 2.0  # standard errors by which the self-test's true descriptions must be ahead
+TIED = 1e-6  # of a grade: what float32 leaves of equal ones
+LITTLE_MASS = 0.5  # probability of all grades together below which the judge is told of
 SYSTEM = (
     "You grade written descriptions of time series against their values and answer with one whole "
     "number."
@@ -78,6 +84,7 @@ class JudgeReward(ReaderReward):
         recipe = f"judge.{scoring}.v{VERSION}"
         super().__init__(verifier, SYSTEM, scoring=scoring, scale=scale, recipe=recipe)
         self.corpus = corpus
+        self.facts: dict[str, Any] = {}  # for the record of a run
         self.fingerprints["corpus"] = corpus.fingerprint
         self._one: NDArray[np.int32] | None = None  # the token "1", where "10" begins with it
         if scoring != "generate":
@@ -216,23 +223,28 @@ def _ranks(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Mean scores 1 to 10 of true, empty-worded and false descriptions of the same series."""
+    """Mean scores 1 to 10 of true, empty-worded and false descriptions of the same series.
+
+    label_mass: probability of the ten scores among all answers, mean; NaN where replies are parsed.
+    """
 
     accurate: float
     generic: float
     false: float
+    label_mass: float = float("nan")
 
 
 def self_test(reward: JudgeReward, items: Sequence[str]) -> SelfTest:
     """Whether the judge tells good from bad: true descriptions must be graded above generic and
-    above false ones, on average over the items.
+    above false ones, on average over the items and by more than twice the standard error of that
+    average, which a judge that grades by chance rarely reaches.
 
     Raises:
         ValueError: they are not, or a description has no grade; such a judge is of no use.
     """
     generic = "The chart shows a time series that changes over time, with some ups and downs."
     series = [reward.corpus.series(item) for item in items]
-    means = []
+    scores, masses = [], []
     for texts in (
         [accurate_text(x) for x in series],
         [generic] * len(items),
@@ -241,14 +253,29 @@ def self_test(reward: JudgeReward, items: Sequence[str]) -> SelfTest:
         batch = reward.score(texts, items)
         if not batch.valid.all():
             raise ValueError(f"judge: expected grades in the self-test, got {batch.reason}")
-        means.append(LOWEST + (HIGHEST - LOWEST) * float(batch.accuracy.mean()))
-    found = SelfTest(*means)
-    if not (found.accurate > found.generic and found.accurate > found.false):
+        scores.append(LOWEST + (HIGHEST - LOWEST) * batch.accuracy.astype(np.float64))
+        masses.append(batch.label_mass[:, 0])
+    means = [float(of.mean()) for of in scores]
+    found = SelfTest(means[0], means[1], means[2], float(np.mean(masses)))
+    true, *others = scores
+    if not all(_clearly_above(true - other) for other in others):
         raise ValueError(
-            f"judge: expected true descriptions above generic and false ones, got mean scores "
-            f"{found.accurate:.2f} true, {found.generic:.2f} generic, {found.false:.2f} false"
+            f"judge: expected true descriptions above generic and false ones by more than "
+            f"{CLEARLY:g} standard errors, got mean scores {found.accurate:.2f} true, "
+            f"{found.generic:.2f} generic, {found.false:.2f} false"
+        )
+    if found.label_mass < LITTLE_MASS:
+        log.warning(
+            "judge: grades have %.2g of the probability of an answer; it would say something else",
+            found.label_mass,
         )
     return found
+
+
+def _clearly_above(gaps: Floats) -> bool:
+    """Whether the mean of gaps float64 [n] is more than CLEARLY standard errors above 0."""
+    error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else 0.0
+    return bool(gaps.mean() > max(CLEARLY * error, TIED))
 
 
 def self_test_items(corpus: Series) -> list[str]:

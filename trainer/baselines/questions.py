@@ -12,7 +12,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from lineup_fast import counters
 from lineup_fast.prompts import LABELS
 from lineup_fast.scoring import check_target, write_rows
 from trainer.baselines.specs import METRICS, SHAPE_WORDS, SHAPES, classify, verify
+from trainer.record import write_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,6 +98,16 @@ class Survival:
         lines += [(f"dropped: {reason}", n) for reason, n in self.dropped.most_common()]
         total = max(self.tried, 1)
         return "\n".join(f"{name:<22} {n:>8,} {n / total:>7.1%}" for name, n in lines)
+
+    def record(self) -> dict[str, Any]:
+        """Counts and the share kept, for JSON."""
+        return {
+            "tried": self.tried,
+            "kept": self.kept,
+            "kept_frac": self.kept / max(self.tried, 1),
+            "relabelled": self.relabelled,
+            "dropped": dict(self.dropped),
+        }
 
 
 def made(item: str, x: Floats, n: int, seed: int, survival: Survival) -> list[Question]:
@@ -230,10 +241,14 @@ def _question(place: str, line: bytes) -> Question:
 
 @dataclass(frozen=True)
 class Bank:
-    """Questions by series id, in the order of the file; fingerprint of all of them."""
+    """Questions by series id, in the order of the file; fingerprint of all of them.
+
+    survival: how many questions were tried, kept and dropped for it, where that is on record.
+    """
 
     questions: dict[str, tuple[Question, ...]]
     fingerprint: str
+    survival: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, questions: Sequence[Question]) -> Bank:
@@ -248,8 +263,37 @@ class Bank:
 
     @classmethod
     def load(cls, path: Path) -> Bank:
-        """The bank of a JSONL file. Raises: ValueError as `read_questions`."""
-        return cls.of(read_questions(path))
+        """The bank of a JSONL file, with the record of its survival if there is one beside it.
+
+        Raises: ValueError as `read_questions`.
+        """
+        bank, beside = cls.of(read_questions(path)), survival_path(path)
+        found = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+        if found.get("bank_fingerprint") != bank.fingerprint:  # of another bank, or edited since
+            return bank
+        return replace(bank, survival=found)
+
+
+def survival_path(bank: Path) -> Path:
+    """Where the record of a bank's survival lies."""
+    return bank.with_name(f"{bank.stem}.survival.json")
+
+
+def check_answers(bank: Bank, corpus: Series) -> None:
+    """Raises ValueError where a question of the bank does not hold on its series."""
+    known = set(corpus.ids())
+    asked = [q for item, of in bank.questions.items() if item in known for q in of]
+    bad = [
+        question for question in asked
+        if verify(question.stem, question.options, question.spec, corpus.series(question.id)).answer
+        != question.answer
+    ]  # fmt: skip
+    if bad:
+        raise ValueError(
+            f"questions: expected answers that hold on the series, got {len(bad)} of "
+            f"{len(asked)} that do not, the first {bad[0].stem!r} about {bad[0].id} (python -m "
+            "trainer questions --check corrects or drops them)"
+        )
 
 
 class Questioned:
@@ -289,6 +333,8 @@ def run(config: QuestionsConfig) -> int:
         print("python -m trainer questions: no question survived", file=sys.stderr)
         return 1
     write_rows(config.out, [asdict(question) for question in questions])
+    record = {"bank_fingerprint": Bank.of(questions).fingerprint, **survival.record()}
+    write_json(survival_path(config.out), record)
     print(f"{len(questions):,} questions about {n_charts:,} series in {config.out}")
     return 0
 

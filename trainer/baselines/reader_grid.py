@@ -36,7 +36,8 @@ class Reading:
 
     captions: text by item, by captioner; readers: what makes a verifier, by name; ks: ascending.
     recipe: words of `Recipe` but k. left_out: items that some file lacks or that have too few
-    neighbours for the largest K.
+    neighbours for the largest K. made_for: the K that a reader was trained on, where only some.
+    paths: where readers come from; cells of another path are asked again.
     """
 
     corpus: Corpus
@@ -46,6 +47,8 @@ class Reading:
     ks: list[int]
     recipe: dict[str, Any] = field(default_factory=dict)
     left_out: int = 0
+    made_for: dict[str, list[int]] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
 
 
 def prepare(
@@ -56,6 +59,8 @@ def prepare(
     *,
     n: int | None = None,
     recipe: dict[str, Any] | None = None,
+    made_for: dict[str, list[int]] | None = None,
+    paths: dict[str, str] | None = None,
 ) -> Reading:
     """Captions of files, for the items that all cells can be about; empty captions always with it.
 
@@ -85,7 +90,11 @@ def prepare(
             f"captions: expected items that all files have, with {ks[-1] - 1} neighbours, got none"
         )
     captions = {EMPTY: dict.fromkeys(items, ""), **captions}
-    return Reading(corpus, items, captions, readers, list(ks), recipe or {}, len(every) - len(able))
+    left_out = len(every) - len(able)
+    return Reading(
+        corpus, items, captions, readers, list(ks), recipe or {}, left_out,
+        made_for or {}, paths or {},
+    )  # fmt: skip
 
 
 def cells(reading: Reading, folder: Path) -> Iterator[dict[str, Any]]:
@@ -103,7 +112,7 @@ def cells(reading: Reading, folder: Path) -> Iterator[dict[str, Any]]:
         for captioner in reading.captions:
             for k in reading.ks:
                 path = folder / f"{captioner}.{reader}.k{k}.json"
-                key = _key(reading, captioner, k)
+                key = _key(reading, captioner, reader, k)
                 found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
                 if found.get("key") != key:
                     verifier = verifier or load()
@@ -112,12 +121,15 @@ def cells(reading: Reading, folder: Path) -> Iterator[dict[str, Any]]:
                 accuracy = found["accuracy"]
                 base = smallest.setdefault((captioner, reader), corrected(accuracy, reading.ks[0]))
                 yield summary(reading, captioner, reader, k, found, base)
+        if verifier is not None and hasattr(verifier, "close"):
+            verifier.close()
 
 
-def _key(reading: Reading, captioner: str, k: int) -> str:
-    """All that decides a cell but the reader, whose name is in the file's."""
+def _key(reading: Reading, captioner: str, reader: str, k: int) -> str:
+    """All that decides a cell, of the reader its path."""
     texts = [[item, reading.captions[captioner][item]] for item in reading.items]
-    words = [reading.corpus.fingerprint, Recipe(k=k, **reading.recipe).name, texts]
+    path = reading.paths.get(reader)
+    words = [reading.corpus.fingerprint, Recipe(k=k, **reading.recipe).name, texts, path]
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
 
 
@@ -169,7 +181,8 @@ def summary(
     """A cell as it is tabulated.
 
     base: corrected accuracies of the same captioner and reader at the smallest K, for the paired
-    difference. Intervals resample sources, whose windows are not independent.
+    difference. Intervals resample sources, whose windows are not independent; they are too narrow
+    where there are few, so that their number stands beside them.
     """
     values = corrected(found["accuracy"], k)
     exact = np.array(list(found["accuracy"].values()))
@@ -184,11 +197,13 @@ def summary(
     low, high = interval(np.array(list(values.values())), list(values))
     low_change, high_change = interval(difference, shared)
     empty = not len(exact)
+    known = reading.made_for.get(reader, reading.ks)
     return {
         "captions": captioner,
         "reader": reader,
         "k": k,
         "n": len(values),
+        "sources": len({reading.corpus.meta(item).source for item in values}),
         "invalid": len(reading.items) - len(values),
         "accuracy": float("nan") if empty else float(exact.mean()),
         "corrected": float("nan") if empty else float(np.mean(list(values.values()))),
@@ -204,4 +219,5 @@ def summary(
         "recipe": found["recipe"],
         "verifier": found["fingerprints"]["verifier"],
         "reasons": found["reasons"],
+        "note": None if k in known else f"reader made for K {', '.join(map(str, known))} only",
     }
