@@ -175,6 +175,40 @@ def test_arms_run_once_and_broken_ones_resume(
     assert "max_new_tokens" in capsys.readouterr().err
 
 
+def test_data_that_changed_between_arms_is_told_of(
+    place: Path, tmp_path: Path, in_process: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(place, tmp_path, "[arms.a]\n[arms.b]\nk = 6\n")
+    bank = tmp_path / "bank.jsonl"
+    bank.write_text((place / "bank.jsonl").read_text())
+    path.write_text(path.read_text().replace(str(place / "bank.jsonl"), str(bank)))
+    assert main(["grid", str(path), "--only", "a"]) == 0
+    assert "not to be compared" not in capsys.readouterr().err
+    bank.write_text("".join(bank.read_text().splitlines(keepends=True)[2:]))
+    assert main(["grid", str(path)]) == 0
+    assert [words[0] for words in in_process] == ["rloo", "rloo"]
+    said = capsys.readouterr().err
+    assert "not to be compared: arms were started on different banks of one path: a, b" in said
+
+
+def test_features_that_changed_end_a_resumed_run(
+    place: Path, tmp_path: Path, in_process: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "features.npy"
+    n = len(Corpus.load(place / "corpus").ids())
+    np.save(file, np.random.default_rng(0).standard_normal((n, 3)))
+    path = written(place, tmp_path, f"[arms.mine]\nlookalikes = '{file}'\n")
+    assert main(["grid", str(path)]) == 0
+    run = tmp_path / "out" / "mine"
+    told = json.loads((run / "config.json").read_text())
+    assert (told["lookalikes_recall"], len(told["lookalikes_fingerprint"])) == (1.0, 16)
+    (run / "final.json").unlink()
+    np.save(file, np.random.default_rng(1).standard_normal((n, 3)))
+    assert main(["grid", str(path)]) == 1
+    assert in_process[-1][-1] == "--resume"
+    assert "got other lookalikes_fingerprint" in capsys.readouterr().err
+
+
 def taught(place: Path, more: str = "") -> str:
     """An arm of sft."""
     return f"""

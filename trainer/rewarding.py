@@ -114,7 +114,8 @@ def metrics(reward: Reward, captions: Rollout, scores: RewardBatch) -> dict[str,
 
 def facts(reward: Reward) -> dict[str, Any]:
     """What a reward has to say of itself in the settings of a run."""
-    return dict(getattr(reward, "facts", {}))
+    of_corpus = getattr(getattr(reward, "corpus", None), "facts", {})
+    return {**of_corpus, **getattr(reward, "facts", {})}
 
 
 def distractors(reward: Reward, corpus: Series, item: str, n: int) -> list[str]:

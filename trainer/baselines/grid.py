@@ -268,6 +268,20 @@ def row(config: Arm, code: int | None = None) -> dict[str, Any]:
     return found
 
 
+def different_data(arms: dict[str, Arm]) -> str | None:
+    """In words, what files have changed between the starts of arms; None where none has."""
+    for key, what in (("corpus_fingerprint", "corpora"), ("bank_fingerprint", "banks")):
+        found: dict[str, str] = {}
+        for name, config in arms.items():
+            path = config.run / "config.json"
+            told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            if key in told:
+                found.setdefault(told[key], name)
+        if len(found) > 1:
+            return f"arms were started on different {what} of one path: {', '.join(found.values())}"
+    return None
+
+
 def last_words(log: Path, n: int = 3) -> str:
     """The end of a log, for the terminal."""
     if not log.is_file():

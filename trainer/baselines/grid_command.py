@@ -81,6 +81,8 @@ def run(plan: grid.Grid, only: Sequence[str] | None = None, *, only_table: bool 
     if result["arms"]:
         rows = [{"arm": name, **row} for name, row in result["arms"].items()]
         print(table(rows, _ARMS))
+        if (changed := grid.different_data(plan.arms)) is not None:
+            print(f"not to be compared: {changed}", file=sys.stderr)
     if plan.reading and not only_table:
         reading = _reading(plan)
         if reading.left_out:

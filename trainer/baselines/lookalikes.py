@@ -41,11 +41,15 @@ class Found:
 
 
 class Lookalikes:
-    """A corpus whose pools come from other features; everything else is the corpus' own."""
+    """A corpus whose pools come from other features; everything else is the corpus' own.
+
+    words: hash of the features. facts: for the record of a run.
+    """
 
     def __init__(self, corpus: Corpus, found: Found, words: str) -> None:
         self._corpus, self._found = corpus, found
         self.recall = found.recall
+        self.facts = {"lookalikes_fingerprint": words[:16], "lookalikes_recall": found.recall}
         self.fingerprint = hashlib.sha256(f"{corpus.fingerprint}{words}".encode()).hexdigest()[:16]
 
     def __getattr__(self, name: str) -> Any:

@@ -164,7 +164,8 @@ def _comparable(settings: dict[str, Any]) -> dict[str, Any]:
     """What must not change in a run; where its files lie may."""
     chosen = {k: v for k, v in settings["config"].items() if k not in MAY_CHANGE}
     kept = (
-        "corpus_fingerprint", "bank_fingerprint", "recipe", "prompt_version", "data_fingerprint"
+        "corpus_fingerprint", "bank_fingerprint", "recipe", "prompt_version", "data_fingerprint",
+        "lookalikes_fingerprint",
     )  # fmt: skip
     return chosen | {k: settings[k] for k in kept if k in settings}
 
