@@ -77,13 +77,26 @@ def test_options_are_shuffled_by_counters(bank: Bank) -> None:
 
 def test_replies_are_parsed_and_unparsed_ones_are_wrong(bank: Bank) -> None:
     def script(caption: str, asked: Sequence[Shuffled], number: int) -> str:
-        return "hm" if caption == "hm" else "ABCD"[asked[number].answer]
+        shift = caption == "wrong"
+        return "hm" if caption == "hm" else "ABCD"[(asked[number].answer + shift) % 4]
 
     reward = AnswerabilityReward(bank, ScriptedVerifier(script), scoring="generate")
     item = next(i for i, q in bank.questions.items() if len(q) == 4)
-    batch = reward.score(["fine", "hm"], [item, item])
-    assert batch.reward.tolist() == [2.0, 0.0]
+    batch = reward.score(["fine", "hm", "wrong"], [item] * 3)
+    assert batch.reward.tolist() == [2.0, 0.0, 0.0]
     assert batch.counts["unparsed"] == 4
+
+
+def test_soft_rewards_are_the_mean_probability_of_the_right_option(bank: Bank) -> None:
+    def script(caption: str, asked: Sequence[Shuffled], number: int) -> list[float]:
+        odds = [1.0] * 4
+        odds[asked[number].answer] = float(caption)
+        return np.log(odds).tolist()
+
+    reward = AnswerabilityReward(bank, ScriptedVerifier(script), scoring="soft")
+    item = next(i for i, q in bank.questions.items() if all(len(a.options) == 4 for a in q))
+    batch = reward.score(["1", "9", "0.5"], [item] * 3, index=2)
+    np.testing.assert_allclose(batch.reward, [2 / 4, 2 * 9 / 12, 2 * 0.5 / 3.5], atol=1e-6)
 
 
 def test_failures_are_invalid_and_never_zero(bank: Bank) -> None:

@@ -18,6 +18,7 @@ from trainer.__main__ import main
 from trainer.baselines import grid, grid_command
 from trainer.baselines.grid import flags, read_grid, status
 from trainer.config import RlooConfig, parse
+from trainer.record import write_json
 
 
 @pytest.fixture(scope="module")
@@ -316,6 +317,16 @@ def test_seeds_may_differ_where_the_grid_says_so(place: Path, tmp_path: Path) ->
     plan = read_grid(written(place, tmp_path, arms, "differ = ['seed']"))
     assert [config.seed for config in plan.arms.values()] == [42, 7]
     assert status(plan.arms["a"]) == "new"
+
+
+def test_rows_correct_accuracy_for_chance(tmp_path: Path) -> None:
+    for words, expected in (({"k": 4}, 0.4), ({"k": 11}, 0.505), ({"reward": "judge"}, None)):
+        config = RlooConfig(run=tmp_path, **words)  # type: ignore[arg-type]
+        write_json(tmp_path / "config.json", {"config": config.as_dict()})
+        write_json(tmp_path / "final.json", {"best_acc": 0.55, "start_acc": 0.3, "n": 7})
+        found = grid.row(config)
+        assert (found["status"], found["best_acc"], found["n"]) == ("finished", 0.55, 7)
+        assert found.get("corrected") == (expected and pytest.approx(expected))
 
 
 def test_flags_say_what_settings_say() -> None:

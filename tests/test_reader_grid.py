@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from lineup_fast.candidates import CandidateSet
 from lineup_fast.corpus import Corpus, build
 from lineup_fast.readers import Channel
+from lineup_fast.rewards import IdentificationReward
 from lineup_fast.verifiers.scripted import ScriptedVerifier
 from tests.toy_models import model
 from tests.toy_tokenizers import tokenizer
@@ -79,6 +81,35 @@ def test_cells_are_corrected_for_chance(place: Path, tmp_path: Path) -> None:
         assert cell["n"] == len(items)
         assert cell["sources"] == len({corpus.meta(item).source for item in items}) > 1
         assert cell["frac_perfect"] == pytest.approx(half)
+
+
+def test_the_change_is_from_the_smallest_k(place: Path, tmp_path: Path) -> None:
+    def script(caption: str, candidates: CandidateSet, position: int) -> list[float]:
+        knows = caption == candidates.target and len(candidates.series) < 6
+        return [float(at == (position if knows else 0)) for at in range(len(candidates.series))]
+
+    corpus = Corpus.load(place / "corpus")
+    reading = prepared(corpus, tmp_path, readers={"r": lambda: ScriptedVerifier(script)})
+    found = {c["k"]: c for c in reader_grid.cells(reading, tmp_path) if c["captions"] == "named"}
+    assert [found[k]["corrected"] for k in (4, 6)] == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert [found[k]["change"] for k in (4, 6)] == pytest.approx([0.0, -1.0], abs=1e-6)
+    assert found[6]["change_low"] == found[6]["change_high"] == pytest.approx(-1.0, abs=1e-6)
+
+
+def test_sets_that_are_not_nested_are_refused(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = IdentificationReward.candidates
+
+    def turned(self: IdentificationReward, item: str) -> CandidateSet:
+        found = real(self, item)
+        others = found.distractors[::-1] if self.recipe.k == 6 else found.distractors
+        return replace(found, distractors=others)
+
+    monkeypatch.setattr(IdentificationReward, "candidates", turned)
+    reading = prepared(Corpus.load(place / "corpus"), tmp_path)
+    with pytest.raises(ValueError, match="expected the sets of K to be nested"):
+        list(reader_grid.cells(reading, tmp_path / "r"))
 
 
 def test_cells_on_disk_are_not_asked_again(place: Path, tmp_path: Path) -> None:
