@@ -13,11 +13,11 @@ import torch
 from lineup_fast import charts
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from trainer import rloo
-from trainer.console import Console
-from trainer.engine_rollout import SGLangSampler
-from trainer.importance import Importance
 from trainer.policy import Captioner, Prompts
-from trainer.rollout import gather
+from trainer.record.console import Console
+from trainer.rollouts import gather
+from trainer.rollouts.engine import SGLangSampler
+from trainer.rollouts.importance import Importance
 from trainer.world import World
 
 IDS = ["a", "b", "c"]
