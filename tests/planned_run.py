@@ -106,27 +106,28 @@ class Run:
         update(self.captioner, self.optimizer, batch, self.config, 1e-9)
 
 
+def resident(name: str) -> int:
+    """Bytes of this process: VmRSS now, VmHWM at the peak."""
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
+
+
 def peaks(run: Run) -> dict[str, list[float]]:
     """Planned and measured bytes at the peak of rollout and update, above the loaded model."""
-    status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-    def value(name: str) -> int:
-        found = re.search(rf"{name}:\s+(\d+) kB", status.read_text())
-        assert found is not None
-        return 1024 * int(found[1])
-
+    clear = Path("/proc/self/clear_refs")
     small = Run("tiny", {"max_new_tokens": 4})  # libraries take their workspaces
     small.rollout()
     small.update()
     del small
-    before = value("VmRSS")
+    before = resident("VmRSS")
     run.rollout()
     run.update()  # from here on there are moments
     peaks = []
     for stage in (run.rollout, run.update):
         clear.write_text("5")  # the peak starts again from here
         stage()
-        peaks.append(value("VmHWM") - before)
+        peaks.append(resident("VmHWM") - before)
     shape, step = run.shape()
     moments = memory.optimizer_state(shape, run.training)
     planned = [

@@ -25,6 +25,8 @@ from tests.random_vlm import byte_tokenizer, random_model
 from tests.scripted_run import FewSeries
 from trainer.caption import write_captions
 from trainer.caption_config import CaptionConfig, resolved
+from trainer.lora import LoraSettings
+from trainer.policy import Captioner
 from trainer.writers import Written, digits_prompt, load_writer
 
 
@@ -60,6 +62,25 @@ def test_our_captioner_writes_one_row_per_item(captioner_folder: Path, tmp_path:
     one_by_one = replace(config, out=tmp_path / "d.jsonl", at_once=1)
     write_captions(one_by_one, corpus, load_writer)
     assert read(one_by_one.out) == rows
+
+
+def test_adapters_write_captions_on_their_base(captioner_folder: Path, tmp_path: Path) -> None:
+    adapted = Captioner.load(
+        captioner_folder, caption_prompt="Describe.", adapters=LoraSettings(2, 4.0, ("q_proj",))
+    )
+    adapted.save(tmp_path)
+    config = settings(tmp_path, tmp_path / "c.jsonl")
+    write_captions(config, FewSeries(), load_writer)
+    plain = settings(captioner_folder, tmp_path / "d.jsonl")
+    write_captions(plain, FewSeries(), load_writer)
+    assert read(config.out) == read(plain.out)  # fresh adapters change nothing
+    for name, parameter in adapted.model.named_parameters():
+        if ".lora_B" in name:
+            parameter.data.normal_()
+    adapted.save(tmp_path)
+    learned = replace(config, out=tmp_path / "e.jsonl")
+    write_captions(learned, FewSeries(), load_writer)
+    assert read(learned.out) != read(plain.out)
 
 
 def test_a_file_is_gone_on_with_and_settings_do_not_mix(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,15 +19,21 @@ STAGES = ("rollout", "update")
 WITHIN = 0.15
 
 
-def run(*arguments: str, **environment: str) -> dict[str, dict[str, float]]:
-    """What `tests/planned_run.py` prints, by stage."""
-    command = [sys.executable, str(ROOT / "tests" / "planned_run.py"), *arguments]
+def printed(program: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """What a program of the tests prints, on one thread."""
+    command = [sys.executable, str(ROOT / "tests" / program), *arguments]
     done = subprocess.run(
         command, env=os.environ | ONE_THREAD | environment, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout.splitlines()[-1])
+    shown: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return shown
+
+
+def run(*arguments: str, **environment: str) -> dict[str, dict[str, float]]:
+    """What `tests/planned_run.py` prints, by stage."""
+    shown = printed("planned_run.py", *arguments, **environment)
     return {name: dict(zip(STAGES, values, strict=True)) for name, values in shown.items()}
 
 
@@ -63,3 +70,28 @@ def test_step_time(kind: str) -> None:
             break
     assert not misses, misses
     assert planned == pytest.approx(sum(found["measured"].values()), rel=WITHIN)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("tiny", "candidates_first", "4", "48"), ("wide", "caption_first", "1", "48")],
+    ids=["tiny", "wide"],
+)
+def test_peak_memory_of_the_verifier(asked: tuple[str, ...]) -> None:
+    found = printed("planned_verifier.py", "memory", *asked, **GIVES_BACK)
+    assert found["measured"] > 60e6
+    assert found["planned"] == pytest.approx(found["measured"], rel=WITHIN)
+
+
+@pytest.mark.parametrize("kind", ["tiny", "wide"])
+def test_seconds_of_the_verifier(kind: str) -> None:
+    """CPU time; made again as above."""
+    asked = ("tiny", "candidates_first", "4", "12")
+    if kind == "wide":
+        asked = ("wide", "candidates_first", "1", "24")
+    tried = []
+    for _ in range(3):
+        tried.append(printed("planned_verifier.py", "time", *asked))
+        if tried[-1]["planned"] == pytest.approx(tried[-1]["measured"], rel=WITHIN):
+            return
+    pytest.fail(f"planned and measured: {tried}")

@@ -27,6 +27,7 @@ from trainer.sft import (
 )
 from trainer.sft_config import SftConfig
 from trainer.teacher import Teacher, TeacherCaption
+from trainer.world import World
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +106,17 @@ def test_every_epoch_has_its_own_order() -> None:
     assert epochs[0] != epochs[1]
 
 
+@pytest.mark.parametrize(("lora_rank", "lr", "least"), [(0, 1e-2, 1.0), (4, 5e-2, 0.3)])
 def test_a_run_learns_keeps_the_best_and_resumes_bit_equal(
-    model_folder: Path, tmp_path: Path
+    model_folder: Path, tmp_path: Path, lora_rank: int, lr: float, least: float
 ) -> None:
-    whole = settings(model_folder, tmp_path / "whole")
+    whole = settings(model_folder, tmp_path / "whole", lora_rank=lora_rank, lr=lr)
     assert train(whole, FewSeries(), teacher(), console=quiet())
     rows = [json.loads(x) for x in (whole.run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(7))
     losses = {row["step"]: row["val/loss"] for row in rows if "val/loss" in row}
     assert sorted(losses) == [0, 2, 4, 6]
-    assert losses[6] < losses[0] - 1.0
+    assert losses[6] < losses[0] - least
     best = json.loads((whole.run / "best.json").read_text())
     assert best == {"step": min(losses, key=losses.__getitem__), "val/loss": min(losses.values())}
     recorded = json.loads((whole.run / "config.json").read_text())
@@ -134,10 +136,27 @@ def test_a_run_learns_keeps_the_best_and_resumes_bit_equal(
     assert checkpoint.steps(broken.run / "checkpoints")
     assert 6 not in checkpoint.steps(broken.run / "checkpoints")
     assert train(replace(broken, resume=True), FewSeries(), teacher(), console=quiet())
-    name = "checkpoints/step-000006/model.safetensors"
+    files = {p.name for p in (whole.run / "checkpoints/step-000006").glob("*model.safetensors")}
+    assert files == {"adapter_model.safetensors" if lora_rank else "model.safetensors"}
+    name = f"checkpoints/step-000006/{files.pop()}"
     one, other = load_file(whole.run / name), load_file(broken.run / name)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_adapters_are_asked_for_as_in_rloo(tmp_path: Path) -> None:
+    for wrong, words in (
+        ({"lora_rank": -1}, "lora_rank: expected at least 0, got -1"),
+        ({"lora_rank": 2, "lora_alpha": 0.0}, "lora_alpha, lora_modules: expected"),
+        ({"frozen_dtype": "bfloat16"}, "frozen_dtype: expected float32, unless --lora-rank"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            settings(tmp_path, tmp_path / "run", **wrong)
+
+
+def test_captions_that_ranks_cannot_share_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="captions_per_update: expected a multiple of 3 ranks"):
+        train(settings(tmp_path, tmp_path / "run"), FewSeries(), teacher(), world=World(0, 3))
 
 
 def test_too_few_captions_are_refused(model_folder: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.random_vlm import byte_tokenizer, random_captioner, random_model
-from tests.world_run import double_precision, interrupt_at, job, run
+from tests.world_run import double_precision, interrupt_at, job, lesson, run, teach
 from trainer import checkpoint
 from trainer.policy import Captioner
 from trainer.world import ALONE, World
@@ -62,12 +62,16 @@ def folders(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     alone, together = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("together")
     with pytest.MonkeyPatch.context() as patch:
         assert run(job("fails", model, alone, steps=1))
+        assert run(job("narrow", model, alone))
         patch.setattr(Captioner, "load", double_precision())
         assert run(job("token_mean", model, alone))
         assert run(job("caption_sum", model, alone))
+        assert run(job("adapters", model, alone))
+        assert teach(lesson("taught", model, alone))
+        assert teach(lesson("taught_adapters", model, alone))
         assert not run(job("one_to_two", model, together), before=interrupt_at(2))
-        names = ("token_mean", "caption_sum", "one_to_two", "two_to_one", "fails")
-        status, said = ranks(model, together, *names)
+        names = ("token_mean", "caption_sum", "adapters", "taught", "taught_adapters")
+        status, said = ranks(model, together, *names, "one_to_two", "two_to_one", "narrow", "fails")
         ended = time.time()
         assert status != 0
         assert "scripted failure" in said, said
@@ -89,11 +93,14 @@ def rows(run_folder: Path) -> list[dict[str, Any]]:
 
 
 def tensors(run_folder: Path) -> dict[str, torch.Tensor]:
-    """Weights and moments of the last step."""
+    """Weights (or adapters) and moments of the last step."""
     last = run_folder / "checkpoints" / "step-000003"
     moments = load_file(last / "trainer.safetensors")
-    assert not moments.keys() & load_file(last / "model.safetensors").keys()
-    return moments | load_file(last / "model.safetensors")
+    adapted = "adapters" in run_folder.name
+    assert (last / "model.safetensors").exists() != adapted
+    weights = load_file(last / ("adapter_model.safetensors" if adapted else "model.safetensors"))
+    assert not moments.keys() & weights.keys()
+    return moments | weights
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -109,13 +116,16 @@ def assert_same_run(one: Path, other: Path) -> None:
         torch.testing.assert_close(theirs[name], tensor, rtol=1e-9, atol=1e-12, msg=name)
     for path in (one / "validation").iterdir():
         assert path.read_text() == (other / "validation" / path.name).read_text()
-    for name in ("best.json", "final.json"):
-        assert json.loads((one / name).read_text()) == pytest.approx(
-            json.loads((other / name).read_text())
-        )
+    for path in (one / "best.json", one / "final.json"):
+        if "taught" not in one.name or path.name == "best.json":
+            assert json.loads(path.read_text()) == pytest.approx(
+                json.loads((other / path.name).read_text())
+            )
 
 
-@pytest.mark.parametrize("name", ["token_mean", "caption_sum"])
+@pytest.mark.parametrize(
+    "name", ["token_mean", "caption_sum", "adapters", "taught", "taught_adapters"]
+)
 def test_two_ranks_do_what_one_process_does(folders: tuple[Path, Path], name: str) -> None:
     alone, together = folders
     assert_same_run(alone / name, together / name)
@@ -124,7 +134,8 @@ def test_two_ranks_do_what_one_process_does(folders: tuple[Path, Path], name: st
     settings = [json.loads((f / name / "config.json").read_text()) for f in folders]
     assert [s["ranks"] for s in settings] == [1, 2]
     last = Path("checkpoints/step-000003")
-    for file in ("config.json", "trainer.json", "generation_config.json"):
+    whole = ("config.json", "generation_config.json")
+    for file in ("trainer.json", *(whole if "adapters" not in name else ())):
         assert (alone / name / last / file).read_text() == (
             together / name / last / file
         ).read_text()
@@ -139,6 +150,16 @@ def test_gradients_in_single_precision_are_sums_too(folders: tuple[Path, Path]) 
     first, other = (load_file(folder / step) for folder in folders)
     for name, tensor in first.items():
         torch.testing.assert_close(other[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_adapters_on_narrow_weights_learn_alike(folders: tuple[Path, Path]) -> None:
+    first, other = (rows(folder / "narrow")[1] for folder in folders)
+    assert first["grad_norm"] > 0
+    assert other["grad_norm"] == pytest.approx(first["grad_norm"], rel=0.02)  # bfloat16
+    step = Path("narrow/checkpoints/step-000001/adapter_model.safetensors")
+    first, other = (load_file(folder / step) for folder in folders)
+    assert first.keys() == other.keys()
+    assert {tensor.dtype for tensor in other.values()} == {torch.float32}
 
 
 @pytest.mark.parametrize("name", ["one_to_two", "two_to_one"])

@@ -16,10 +16,13 @@ import torch
 
 from lineup_fast.rewards import RewardBatch
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
+from trainer import sft
 from trainer.config import RlooConfig
 from trainer.policy import Captioner
 from trainer.record.console import Console
 from trainer.rloo import step_ids, train
+from trainer.sft_config import SftConfig
+from trainer.teacher import Teacher, TeacherCaption
 from trainer.world import ALONE, World
 
 # 8 series a step, two updates of 4 series, 2 of them for either rank.
@@ -33,16 +36,45 @@ JOBS: dict[str, dict[str, Any]] = {
         "normaliser": "caption_sum", "whiten": True, "gradient_checkpointing": True,
         "freeze_vision": True, "captions_per_update": 32, "async_depth": 1,
     },
+    "adapters": {"lora_rank": 2, "lr": 1e-2, "gradient_checkpointing": True},
+    "narrow": {  # float32 adapters on bfloat16 weights
+        "steps": 1, "lora_rank": 2, "frozen_dtype": "bfloat16", "compute_dtype": "bfloat16",
+        "captions_per_update": 32, "checkpoint_every": 1, "eval_every": 1,
+    },
     "one_to_two": {"micro_groups": 1},
     "two_to_one": {"micro_groups": 1},
     # In float32; rank 1 has no item to validate on, and its reward breaks in step 2.
     "fails": {"captions_per_update": 32, "n_val": 1, "checkpoint_every": 1},
 }  # fmt: skip
+SINGLE = ("fails", "narrow")
+TAUGHT: dict[str, dict[str, Any]] = {
+    "taught": {},
+    "taught_adapters": {"lora_rank": 2, "gradient_checkpointing": True},
+}
 
 
 def job(name: str, model: Path, folder: Path, **changes: Any) -> RlooConfig:
     """Settings of a job; its run lies in FOLDER/NAME."""
     return settings(model, folder / name, **(SHAPE | JOBS[name] | changes))
+
+
+def lesson(name: str, model: Path, folder: Path, **changes: Any) -> SftConfig:
+    """Settings of a job of supervised training; its run lies in FOLDER/NAME."""
+    values: dict[str, Any] = {
+        "run": folder / name, "model": str(model), "updates": 3, "captions_per_update": 6,
+        "micro_captions": 2, "max_tokens": 40, "caption_prompt": "Describe.",
+        "chart_style": "tiny", "lr": 1e-2, "eval_every": 3, "n_val": 5,
+        "compute_dtype": "float32", "gradient_checkpointing": False, "threads": 1,
+    }  # fmt: skip
+    return SftConfig(**(values | TAUGHT[name] | changes))
+
+
+def teach(config: SftConfig, world: World = ALONE) -> bool:
+    """One run of supervised training, on captions of different lengths."""
+    texts = ("It rises.", "It falls, then rises again.")
+    captions = [TeacherCaption(item, text) for item in FewSeries().ids() for text in texts]
+    quiet = Console("test", 3, enabled=False)
+    return sft.train(config, FewSeries(), Teacher(captions), console=quiet, world=world)
 
 
 class UnevenReward(ScriptedReward):
@@ -128,7 +160,10 @@ def main(arguments: list[str]) -> None:
     world = World.join("cpu")
     assert world.size == 2
     for name in arguments[2:]:
-        Captioner.load = single if name == "fails" else double  # type: ignore[method-assign]
+        Captioner.load = single if name in SINGLE else double  # type: ignore[method-assign]
+        if name in TAUGHT:
+            assert teach(lesson(name, model, folder), world)
+            continue
         resume = name == "one_to_two"
         config = job(name, model, folder, resume=resume)
         before: Callable[[int | None], None] = lambda index: None  # noqa: E731

@@ -22,7 +22,7 @@ usage: python -m trainer COMMAND …
   report     make one HTML page out of a run folder
   doctor     show what is installed, and which attention and loss head would run
 
-python -m trainer COMMAND --help tells more; torchrun … -m trainer rloo … uses several GPUs."""
+python -m trainer COMMAND --help tells more; torchrun … -m trainer rloo|sft … uses several GPUs."""
 
 
 def _rloo(arguments: list[str]) -> int:
@@ -146,7 +146,8 @@ def main(arguments: list[str]) -> int:
         expected = ", ".join(_COMMANDS)
         print(f"COMMAND: expected one of {expected}, got {command!r}\n\n{_USAGE}", file=sys.stderr)
         return 2
-    if command != "rloo" and "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+    several = "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    if several and command not in ("rloo", "sft"):
         print(f"{command}: expected one process, got several from torchrun", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

@@ -11,11 +11,14 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from lineup_fast.charts import STYLES
 from lineup_fast.prompts import CAPTION_PROMPT, Recipe
 from trainer.baselines.words import check_reward
+
+if TYPE_CHECKING:
+    from trainer.sft_config import SftConfig
 
 Settings = TypeVar("Settings")
 
@@ -196,7 +199,6 @@ class RlooConfig:
         for name in (
             "threads",
             "async_depth",
-            "lora_rank",
             "collapse_window",
             "warmup_updates",
             "weight_decay",
@@ -219,7 +221,7 @@ class RlooConfig:
                 f"{total}, got {per_update}"
             )
         self._check_sources()
-        self._check_adapters()
+        check_adapters(self)
         check_reward(self)
         if self.chart_style not in STYLES:
             raise ValueError(f"chart_style: expected {', '.join(STYLES)}, got {self.chart_style!r}")
@@ -246,20 +248,6 @@ class RlooConfig:
                 f"got {self.async_depth}"
             )
 
-    def _check_adapters(self) -> None:
-        if self.lora_rank and not (self.lora_alpha > 0 and self.lora_modules):
-            raise ValueError(
-                "lora_alpha, lora_modules: expected a number above 0 and some layers, "
-                f"got {self.lora_alpha} and {self.lora_modules}"
-            )
-        if self.frozen_dtype != "float32" and not (
-            self.lora_rank and self.compute_dtype == self.frozen_dtype
-        ):
-            raise ValueError(
-                "frozen_dtype: expected float32, unless --lora-rank is set and --compute-dtype is "
-                f"the same, got {self.frozen_dtype}"
-            )
-
     def recipe(self) -> Recipe:
         """The question the verifier is asked."""
         return Recipe(
@@ -273,6 +261,24 @@ class RlooConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return plain(self)
+
+
+def check_adapters(config: RlooConfig | SftConfig) -> None:
+    """Raises ValueError where the settings of adapters do not go together."""
+    if config.lora_rank < 0:
+        raise ValueError(f"lora_rank: expected at least 0, got {config.lora_rank}")
+    if config.lora_rank and not (config.lora_alpha > 0 and config.lora_modules):
+        raise ValueError(
+            "lora_alpha, lora_modules: expected a number above 0 and some layers, "
+            f"got {config.lora_alpha} and {config.lora_modules}"
+        )
+    if config.frozen_dtype != "float32" and not (
+        config.lora_rank and config.compute_dtype == config.frozen_dtype
+    ):
+        raise ValueError(
+            "frozen_dtype: expected float32, unless --lora-rank is set and --compute-dtype is "
+            f"the same, got {config.frozen_dtype}"
+        )
 
 
 def plain(config: Any) -> dict[str, Any]:

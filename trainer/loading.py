@@ -31,9 +31,8 @@ def load_captioner(
     config: RlooConfig | SftConfig, path: str | Path, world: World = ALONE
 ) -> Captioner:
     """The captioner of the settings with the weights in `path`."""
-    adapters, dtype = None, "float32"
-    if isinstance(config, RlooConfig) and config.lora_rank:
-        dtype = config.frozen_dtype
+    adapters = None
+    if config.lora_rank:
         adapters = LoraSettings(
             config.lora_rank, config.lora_alpha, config.lora_modules, config.seed
         )
@@ -45,17 +44,14 @@ def load_captioner(
         gradient_checkpointing=config.gradient_checkpointing,
         freeze_vision=config.freeze_vision,
         adapters=adapters,
-        dtype=getattr(torch, dtype),
+        dtype=getattr(torch, config.frozen_dtype),
     )
 
 
 def check_ranks(config: RlooConfig, n_ranks: int) -> None:
     """Raises ValueError for what is not made for sharded weights."""
-    if n_ranks > 1 and (config.lora_rank or config.optimizer != "adamw"):
-        raise ValueError(
-            "lora_rank, optimizer: expected 0 and adamw with several ranks, "
-            f"got {config.lora_rank} and {config.optimizer}"
-        )
+    if n_ranks > 1 and config.optimizer != "adamw":
+        raise ValueError(f"optimizer: expected adamw with several ranks, got {config.optimizer}")
 
 
 def load_sampler(config: RlooConfig, captioner: Captioner, world: World = ALONE) -> Sampler:

@@ -66,8 +66,9 @@ class OffloadedAdamW:
         self.param_groups = self.inner.param_groups
 
     def state_of(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Moments, in host memory, of the device's parameter; {} before a step."""
-        return self.inner.state.get(self._host[parameter], {})
+        """Moments, in host memory, of the device's parameter; {} before a step and if frozen."""
+        host = self._host.get(parameter)
+        return {} if host is None else self.inner.state.get(host, {})
 
     @torch.no_grad()
     def step(self) -> None:

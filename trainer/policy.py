@@ -151,7 +151,8 @@ class Captioner:
         if plain:
             model.model.visual.requires_grad_(not freeze_vision)
         if gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            name = "activation_checkpointing_enable"  # its name in transformers 5.24
+            getattr(model, name, model.gradient_checkpointing_enable)({"use_reentrant": False})
             model.train()  # checkpointing acts in training mode only; the family has no dropout
         tokenizer = cls.load_tokenizer(base)
         narrow = None if compute_dtype == torch.float32 else compute_dtype

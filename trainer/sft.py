@@ -29,6 +29,7 @@ from trainer.record.console import Console, stop_requested
 from trainer.record.trackers import Trackers
 from trainer.teacher import Teacher, TeacherCaption, read_teacher, split
 from trainer.validate import Series, chart_prompts
+from trainer.world import ALONE, World
 
 if TYPE_CHECKING:
     from trainer.sft_config import SftConfig
@@ -62,22 +63,27 @@ def update(
     lessons: Sequence[Lesson],
     lr: float,
     clip_norm: float,
+    world: World = ALONE,
 ) -> tuple[float, float]:
-    """One optimizer step on the mean loss over all tokens; returns loss and gradient norm."""
-    n_tokens, total = sum(lesson.n_tokens for lesson in lessons), 0.0
-    for lesson in lessons:
+    """One optimizer step on the mean loss over all tokens; returns loss and gradient norm.
+
+    lessons: of this rank, equally many on all ranks.
+    """
+    n_tokens, total = world.sum(sum(lesson.n_tokens for lesson in lessons)), 0.0
+    for n, lesson in enumerate(lessons):
+        world.last_pass(captioner, n == len(lessons) - 1)
         loss = token_losses(captioner, lesson).sum() / n_tokens
         loss.backward()
         total += float(loss.detach())
     parameters = [p for p in captioner.model.parameters() if p.requires_grad]
-    return total, apply_update(optimizer, parameters, lr, clip_norm)
+    return world.sum(total), apply_update(optimizer, parameters, lr, clip_norm)
 
 
 @torch.no_grad()
-def mean_loss(captioner: Captioner, lessons: Sequence[Lesson]) -> float:
-    """Mean loss per token, nats."""
+def mean_loss(captioner: Captioner, lessons: Sequence[Lesson], world: World = ALONE) -> float:
+    """Mean loss per token over the lessons of all ranks, nats."""
     total = sum(float(token_losses(captioner, lesson).sum()) for lesson in lessons)
-    return total / sum(lesson.n_tokens for lesson in lessons)
+    return world.sum(total) / world.sum(sum(lesson.n_tokens for lesson in lessons))
 
 
 def caption_tokens(captioner: Captioner, text: str) -> Tensor:
@@ -118,38 +124,62 @@ def update_captions(
 
 
 def train(
-    config: SftConfig, corpus: Series, teacher: Teacher, *, console: Console | None = None
+    config: SftConfig,
+    corpus: Series,
+    teacher: Teacher,
+    *,
+    console: Console | None = None,
+    world: World = ALONE,
 ) -> bool:
     """Trains until the last update; False if it was interrupted (a checkpoint is there).
+
+    world: the ranks that train together; each takes its share of the captions of every update.
 
     Raises:
         ValueError: run folder, captions or model do not fit the settings.
     """
-    folder = RunFolder(config.run, resume=config.resume)
+    if config.captions_per_update % world.size:
+        raise ValueError(
+            f"captions_per_update: expected a multiple of {world.size} ranks, "
+            f"got {config.captions_per_update}"
+        )
+    world.check_alike(
+        config.as_dict()
+        | {"corpus_fingerprint": corpus.fingerprint, "data_fingerprint": teacher.fingerprint}
+    )
+    folder = RunFolder(config.run, resume=config.resume, writes=world.first)
     if config.threads:
         torch.set_num_threads(config.threads)
-    done = checkpoint.steps(folder.checkpoints)
+    done = world.same(checkpoint.steps(folder.checkpoints))
     start = checkpoint.folder(folder.checkpoints, done[-1]) if done else config.model
-    captioner = load_captioner(config, start)
+    captioner = load_captioner(config, start, world)
     tokens = fitting(captioner, teacher, config.max_tokens)
     learned, held_out = _sets(config, corpus, list(tokens))
     per_epoch = len(learned) // config.captions_per_update
     n_updates = config.updates or max(1, int(config.epochs * per_epoch))
     schedule = Schedule(config.lr, int(config.warmup_frac * n_updates), n_updates, 0.0)
-    parameters = [p for p in captioner.model.parameters() if p.requires_grad]
+    learner = world.learner(captioner)
+    parameters = [p for p in learner.model.parameters() if p.requires_grad]
     optimizer = adamw(parameters, config.betas, config.weight_decay)
-    counts = checkpoint.load(Path(start), captioner, optimizer) if done else Counters()
+    counts = checkpoint.load(Path(start), learner, optimizer) if done else Counters()
     folder.write_settings(
         settings("sft", config, corpus)
         | {"teacher": teacher.summary(), "data_fingerprint": teacher.fingerprint}
+        | {"ranks": world.size}
     )
-    history = folder.cut(counts.step if done else -1)
+    history = world.same(folder.cut(counts.step if done else -1))
     best = Best(folder, history, "val/loss", falls=True)
-    console = console or Console(config.run.name, n_updates)
+    console = console or Console(config.run.name, n_updates, enabled=None if world.first else False)
     lessons = _teach(captioner, corpus, tokens, config)
 
     def prepare(number: int) -> list[Lesson]:
-        return lessons(update_captions(learned, config.captions_per_update, config.seed, number))
+        captions = update_captions(learned, config.captions_per_update, config.seed, number)
+        return lessons(world.deal(captions))
+
+    def held_out_loss() -> float:
+        console.note("validating")
+        with world.whole(learner, captioner):
+            return mean_loss(captioner, lessons(world.deal(held_out)), world)
 
     def write(row: dict[str, Any]) -> None:
         folder.append(row)
@@ -160,34 +190,37 @@ def train(
         console,
         stop_requested() as stop,
         Ahead(prepare, n_updates) as ahead,
-        Trackers(config.trackers, folder.path, config.as_dict(), counts.step) as trackers,
+        Trackers(
+            config.trackers if world.first else (), folder.path, config.as_dict(), counts.step
+        ) as trackers,
     ):
         if not done:
-            console.note("validating the start")
-            row: dict[str, Any] = {"step": 0, "val/loss": mean_loss(captioner, lessons(held_out))}
+            row: dict[str, Any] = {"step": 0, "val/loss": held_out_loss()}
             best.see(row)
             write(row)
-        stopping = stop()
+        stopping = world.any(stop())
         while counts.step < n_updates and not stopping:
             counts.step += 1
             counts.update += 1
             started, lr = time.perf_counter(), schedule.lr(counts.step - 1)
             batch = ahead.take(counts.step)
-            loss, norm = update(captioner, optimizer, batch, lr, config.clip_norm)
-            counts.tokens += sum(lesson.n_tokens for lesson in batch)
+            loss, norm = update(learner, optimizer, batch, lr, config.clip_norm, world)
+            counts.tokens += world.sum(sum(lesson.n_tokens for lesson in batch))
             row = {"step": counts.step, "loss": loss, "grad_norm": norm, "lr": lr}
             row |= {"num_tokens": counts.tokens, "step_time": time.perf_counter() - started}
-            stopping = stop()
+            stopping = world.any(stop())
             due = counts.step % config.eval_every == 0 or counts.step == n_updates
             if due:
-                console.note("validating")
-                row["val/loss"] = mean_loss(captioner, lessons(held_out))
+                row["val/loss"] = held_out_loss()
                 best.see(row)
             write(row)
             if due or stopping:
-                checkpoint.save(folder.checkpoints, captioner, optimizer, counts)
+                checkpoint.save(
+                    folder.checkpoints, captioner, optimizer, counts, learner=learner, world=world
+                )
                 best.write()
-                checkpoint.prune(folder.checkpoints, config.keep_last, best.step)
+                if world.first:
+                    checkpoint.prune(folder.checkpoints, config.keep_last, best.step)
         if counts.step < n_updates:
             console.say(f"stopped at update {counts.step}; go on with --resume")
             return False
@@ -236,10 +269,14 @@ def run(config: SftConfig) -> int:
     from lineup_fast.corpus import Corpus
 
     try:
-        check_folder(config.run, resume=config.resume)
+        world = World.join(config.device)
+        if world.first:
+            check_folder(config.run, resume=config.resume)
         corpus = Corpus.load(config.corpus)
         teacher = read_teacher(config.data, set(corpus.ids()), min_characters=config.min_characters)
-        return 0 if train(config, corpus, teacher) else 130
+        finished = train(config, corpus, teacher, world=world)
+        world.leave()
+        return 0 if finished else 130
     except (ValueError, OSError) as error:
         print(f"python -m trainer sft: {one_line(error)}", file=sys.stderr)
         return 2

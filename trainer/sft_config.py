@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from lineup_fast.charts import STYLES
 from lineup_fast.prompts import CAPTION_PROMPT
-from trainer.config import plain
+from trainer.config import check_adapters, plain
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SftConfig:
     updates: int | None = None
     """Optimizer steps, in place of --epochs."""
     captions_per_update: int = 64
-    """Captions behind one optimizer step."""
+    """Captions behind one optimizer step, of all ranks together."""
     micro_captions: int = 4
     """Captions in one forward and backward pass; memory only."""
     max_tokens: int = 1024
@@ -61,6 +61,17 @@ class SftConfig:
     """AdamW's decoupled weight decay."""
     clip_norm: float = 1.0
     """Largest norm of the gradient of an update."""
+    lora_rank: int = 0
+    """Rank of low-rank adapters on the language model (peft), the only weights that then learn;
+    0 = all weights learn."""
+    lora_alpha: float = 32.0
+    """Adapters are scaled by this / rank."""
+    lora_modules: tuple[str, ...] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )  # fmt: skip
+    """Linear layers of the language model that get adapters."""
+    frozen_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Weights under the adapters; bfloat16 needs --compute-dtype bfloat16."""
 
     eval_every: int = 50
     """Updates between validations, each with a checkpoint; the last update has both."""
@@ -72,7 +83,7 @@ class SftConfig:
     """Where metrics are shown besides metrics.jsonl; each has to be installed."""
 
     device: str = "cpu"
-    """Device of the captioner."""
+    """Device of the captioner; with several ranks cuda is each one's own GPU."""
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Matmuls of the captioner; weights and optimizer stay float32."""
     gradient_checkpointing: bool = True
@@ -97,6 +108,7 @@ class SftConfig:
             raise ValueError(f"warmup_frac: expected 0 to below 1, got {self.warmup_frac}")
         if self.updates is not None and self.updates < 1:
             raise ValueError(f"updates: expected at least 1, got {self.updates}")
+        check_adapters(self)
         if self.chart_style not in STYLES:
             raise ValueError(f"chart_style: expected {', '.join(STYLES)}, got {self.chart_style!r}")
 

@@ -14,6 +14,7 @@ import torch
 
 from lineup_fast import charts, kernels
 from lineup_fast.candidates import auto_decimals
+from trainer import lora
 from trainer.policy import Captioner
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def load_writer(config: CaptionConfig) -> Writer:
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     )
 
-    kind = _load(AutoConfig, config.checkpoint).model_type
+    base = lora.base_of(config.checkpoint) or config.checkpoint
+    kind = _load(AutoConfig, base).model_type
     if kind == "qwen2_5_vl":
         return _ours(config)
     if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:

@@ -1,4 +1,4 @@
-"""Captions of a random Qwen2.5-VL from a real SGLang server on this CPU.
+"""Captions from a real SGLang on this CPU: a server, and an engine in the trainer's process.
 
 Sleeping is not tested here: SGLang gives memory back through the driver of a GPU.
 """
@@ -6,6 +6,9 @@ Sleeping is not tested here: SGLang gives memory back through the driver of a GP
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from lineup_fast import charts
+from lineup_fast import charts, kernels
 from lineup_fast.verifiers.engine_process import EngineProcess
-from tests.engine.conftest import ARGUMENTS, SHIM, engine_python
+from tests.engine.conftest import ARGUMENTS, HERE, SHIM, engine_python
 from tests.random_vlm import byte_tokenizer, random_model
 from tests.scripted_run import FewSeries, ScriptedReward, settings, vowels
 from trainer.policy import Captioner, Prompts
@@ -27,6 +30,7 @@ from trainer.rollouts.importance import Importance
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
+ROOT = HERE.parents[1]
 IDS = ["a", "b", "c"]
 PROCESSOR = {
     "image_processor_type": "Qwen2VLImageProcessor",
@@ -133,3 +137,40 @@ def test_a_run_learns_from_its_captions(
     print(rewards)  # of a stream of numbers that no seed decides
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.1
     assert max(row["mismatch/logp_gap_mean"] for row in rows) < 1e-5
+
+
+# In a process of its own: SGLang cannot share an environment with a current transformers.
+IN_PROCESS = """
+import sys, pathlib, lineup_fast
+lineup_fast.__path__.append(sys.argv[3])
+from tests.engine.rollouts_in_process import main
+main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
+"""
+
+
+def test_an_engine_of_the_same_process_writes_captions_and_takes_weights(tmp_path: Path) -> None:
+    """The tiny captioner: as it is, after updates of either tower, and in two steps of RLOO."""
+    captioner = tmp_path / "captioner"
+    shutil.copytree(ROOT / "trainer/tiny/captioner", captioner)
+    (captioner / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    core = Path(kernels.chart_kernels.__file__).parent
+    result = subprocess.run(
+        [engine_python(), "-c", IN_PROCESS, captioner, tmp_path, core],
+        env=os.environ | SHIM | {"PYTHONPATH": os.pathsep.join([SHIM["PYTHONPATH"], str(ROOT)])},
+        cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    line = next(line for line in result.stdout.splitlines() if line.startswith("RESULT "))
+    print(line)
+    found = json.loads(line.removeprefix("RESULT "))
+    start, text_unseen, text, vision_unseen, vision = found["gaps"]
+    for metrics in (text_unseen, vision_unseen):  # the engine had the older weights
+        assert metrics["mismatch/logp_gap_mean"] > 1e-3
+    assert len(found["rows"]) == 2
+    for metrics in (start, text, vision, *found["rows"]):
+        assert metrics["mismatch/logp_gap_mean"] < 1e-5
+        assert metrics["mismatch/ratio_max"] < 1.0 + 2e-4
+        assert metrics["mismatch/capped_frac"] == 0.0
+    for row in found["rows"]:
+        assert row["lineup/invalid_frac"] == 0.0
+        assert row["grad_norm"] > 0.0

@@ -22,22 +22,12 @@ from trainer.config import parse as parse_config
 from trainer.plan import duration, memory
 from trainer.plan.memory import StepShape, Training
 from trainer.plan.rates import GPUS, Rates, gpu, measure_cpu
+from trainer.plan.reading import ReadTokens, read_corpus, read_tokens
 from trainer.plan.shapes import ModelShape, shape_of
 
-# Where no corpus is given: 96 values of 6.5 tokens (Qwen2.5), and what stands around them.
-NUMBERS_TOKENS, FRAME_TOKENS, CUE_TOKENS = 624.0, 60, 25
+NUMBERS_TOKENS = 624.0  # of a candidate, without --data: 96 values of 6.5 tokens (Qwen2.5)
 WORD_TOKENS, TEMPLATE_TOKENS = 1.3, 30  # of a caption prompt whose tokenizer is not at hand
 LONGEST = 1.6  # longest caption of a batch, in mean lengths
-
-
-@dataclass(frozen=True)
-class ReadTokens:
-    """What the verifier reads in a step: distinct tokens, mean tokens before each, questions."""
-
-    tokens: float
-    context: float
-    questions: int
-    source: str
 
 
 @dataclass(frozen=True)
@@ -106,43 +96,6 @@ def step_of(
     )
 
 
-def read_tokens(config: RlooConfig, caption_tokens: float, numbers_tokens: float) -> ReadTokens:
-    """The verifier's tokens by formula, each shared prefix once (DESIGN, section 5)."""
-    k, groups, g = config.k, config.charts, config.group_size
-    asked = 1 if config.positions == 1 else k
-    tree = k if asked == 1 else k * k - (k - 1) * (k - 2) / 2
-    s, c, a, f = numbers_tokens, caption_tokens, CUE_TOKENS, FRAME_TOKENS
-    if config.layout == "caption_first":
-        tokens = groups * (f + g * (c + tree * s + asked * a))
-        context = f + c + k * s / 2
-    else:
-        numbers, leaves = tree * s, g * asked * (c + a)
-        tokens = groups * (f + numbers + leaves)
-        context = f + (numbers * k * s / 2 + leaves * (k * s + c / 2)) / (numbers + leaves)
-    source = f"by formula, {s:.0f} tokens a candidate's numbers"
-    return ReadTokens(tokens, context, groups * g * asked, source)
-
-
-def read_corpus(config: RlooConfig, caption_tokens: float) -> ReadTokens:
-    """The same from a corpus with the verifier's tokenizer, as `lineup-fast plan` counts."""
-    from lineup_fast import hub
-    from lineup_fast.corpus import Corpus
-    from lineup_fast.token_plan import plan_step
-
-    counted = plan_step(
-        Corpus.load(config.corpus), hub.load_tokenizer(config.verifier), config.recipe(),
-        batch=config.charts, group=config.group_size, caption_tokens=round(caption_tokens),
-        seed=config.seed,
-    )  # fmt: skip
-    row = next(
-        row for row in counted.rows
-        if row.shared and row.layout == config.layout and row.positions == config.positions
-    )  # fmt: skip
-    rough = read_tokens(config, caption_tokens, counted.numbers_tokens)
-    source = f"lineup-fast plan over {config.corpus}"
-    return dataclasses.replace(rough, tokens=float(row.tokens), source=source)
-
-
 def plan(
     config: RlooConfig,
     captioner: ModelShape,
@@ -159,9 +112,13 @@ def plan(
         "charts and patches": memory.inputs(captioner, step),
     }
     width = 2 if config.verifier_dtype == "bfloat16" else 4
+    # captions are sent on as they are finished: a part of the step in one call
+    at_once = config.charts_at_once if config.sampler == "transformers" else 1
+    share = min(1.0, at_once / config.charts)
     waits, call = memory.verifier(
-        verifier, width, read.tokens, on_cpu=config.verifier_device == "cpu"
-    )
+        verifier, width, share * read.tokens, share * (read.kept + read.copied),
+        on_cpu=config.verifier_device == "cpu",
+    )  # fmt: skip
     phases = {
         "rollout": stays | memory.rollout(captioner, training, step),
         "update": stays | memory.update(captioner, training, step),

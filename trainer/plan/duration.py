@@ -20,6 +20,7 @@ PROMPT_OPS, DECODE_OPS = 300, 270  # a layer: the prompt, one token of all rows
 PACK_OPS, CALL_OPS, TOKEN_OPS = 1550, 500, 140  # around the layers: a pack, a prompt, a token
 TENSOR_OPS = 7  # the optimizer, a weight tensor
 HEAD_PASSES, HEAD_BACK_PASSES, SAMPLE_PASSES = 16, 8, 24  # over [tokens, V], in float32 numbers
+READ_PASSES = 0.8  # of those of a layer that learns: nothing is saved for a backward pass
 OPTIMIZER_PASSES = 10  # norm, clipping and AdamW, over each weight that learns
 
 
@@ -216,6 +217,6 @@ def prefill(text: TextShape, tokens: float, context: float, questions: int, widt
         matmul=text.layers * _linears_s(text, tokens, width, rates)
         + rates.matmul_s(questions, text.embedding, width),
         attention=text.layers * 4.0 * text.q_width * tokens * context / rates.attention,
-        passes=text.layers * _passes_s(text, tokens, width, rates, 0),
+        passes=READ_PASSES * text.layers * _passes_s(text, tokens, width, rates, 0),
         operations=waves * text.layers * LAYER_OPS * rates.op_s,
     )

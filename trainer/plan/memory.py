@@ -241,18 +241,19 @@ def inputs(model: ModelShape, step: StepShape) -> float:
 
 
 def verifier(
-    model: ModelShape, width: int, tokens: float, *, on_cpu: bool
+    model: ModelShape, width: int, tokens: float, kept: float, *, on_cpu: bool
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Items of the verifier: what stays between questions, and what a call adds.
 
-    tokens: distinct tokens of one step.
+    tokens, kept: of one call, see `ReadTokens`; kept with the copies. The forward pass is largest
+    in its feed-forward part.
     """
     text = model.text
     rows = min(VERIFIER_ROWS, tokens)
-    forward = rows * (width * (3.0 * text.ffn + 4 * text.q_width + 4 * text.hidden))
+    forward = rows * width * (3.0 * text.ffn + 5 * text.hidden + 2 * text.head_dim)
     forward += VERIFIER_HEAD * text.vocabulary * (width + 4.0)
     call = {
-        "verifier: keys and values": min(VERIFIER_KV, tokens * kv_bytes(text, width)),
+        "verifier: keys and values": min(kept * kv_bytes(text, width), VERIFIER_KV * kept / tokens),
         "verifier: forward": forward,
     }
     if not on_cpu:

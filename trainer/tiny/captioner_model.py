@@ -61,7 +61,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGen
             "out_hidden_size": 160,
         },
         image_token_id=ids["image_pad"],
-        video_token_id=ids["image_pad"],
+        video_token_id=ids["vision_end"],  # in no prompt; SGLang wants another than the image's
         vision_start_token_id=ids["vision_start"],
         vision_end_token_id=ids["vision_end"],
         tie_word_embeddings=True,
