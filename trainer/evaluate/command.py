@@ -255,7 +255,8 @@ def show(folder: Path) -> None:
         table = RichTable()
         table.add_column("captions")
         for benchmark, metric in found.columns:
-            table.add_column(f"{benchmark}\n{metric}", justify="right")
+            words = metric.replace("_", "\n")  # narrow terminals would cut the name
+            table.add_column(f"{benchmark}\n{words}", justify="right")
         for name, cells in found.rows:
             table.add_row(name, *(text(cell) for cell in cells))
         table.add_section()
