@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,9 +98,10 @@ def test_packed_forward_equals_one_prompt_at_a_time() -> None:
             assert torch.allclose(alone[batch.prefix.shape[1] :], behind, atol=1e-4)
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [build_verifier.Settings(), build_verifier.READER])
+def test_a_stopped_run_goes_on_where_it_was(kind: build_verifier.Settings, tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    chosen = build_verifier.Settings(steps=4, sets=1, captions=4)
+    chosen = replace(kind, steps=4, sets=1, captions=4)
     pools = [data.generated_pools(60, np.random.default_rng(5))] * 2
     rows = []
     for folder, stops in (("once", [4]), ("twice", [2, 4])):
@@ -112,9 +114,8 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
             course.save()
         rows.append(last)
     assert rows[0] == rows[1]
-    other = build_verifier.Course(
-        build_verifier.Settings(steps=5, sets=1, captions=4), tmp_path / "once"
-    )
+    assert all(name.startswith("turned ") for name in last) == build_verifier.turns(chosen, 3)
+    other = build_verifier.Course(replace(chosen, steps=5), tmp_path / "once")
     with pytest.raises(ValueError, match="other settings"):
         other.resume()
 
