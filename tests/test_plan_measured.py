@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from lineup_fast.verifiers import prefix_attention
+from trainer.plan import reading
+
 ROOT = Path(__file__).parents[1]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 # Freed memory goes back at once, so that the resident set is what is in use.
@@ -81,6 +84,10 @@ def test_peak_memory_of_the_verifier(asked: tuple[str, ...]) -> None:
     found = printed("planned_verifier.py", "memory", *asked, **GIVES_BACK)
     assert found["measured"] > 60e6
     assert found["planned"] == pytest.approx(found["measured"], rel=WITHIN)
+
+
+def test_the_plan_knows_how_short_a_joined_prefix_is() -> None:
+    assert reading.JOINED == prefix_attention.JOINED
 
 
 @pytest.mark.parametrize("kind", ["tiny", "wide"])

@@ -51,7 +51,7 @@ def test_training_prompts_are_those_of_the_evaluation() -> None:
     assert all(LAYOUT.plain.answers[i] in questions.labels.ids[i] for i in range(4))
 
 
-def test_lists_are_balanced_and_every_number_of_the_true_caption_is_true() -> None:
+def test_lists_are_balanced_and_true_captions_tell_more_true_values() -> None:
     batch = _batch()
     assert np.bincount(batch.target, minlength=4).tolist() == [3, 3, 3, 3]
     assert not batch.blind.any()

@@ -60,11 +60,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool) -> tu
     Returns: output [B, Hq, Lq, D] in q's dtype, lse [B, Hq, Lq] in float32 (float64 for float64).
     The returned lse carries no usable gradient.
     """
+    if q.device.type != "cpu" or q.dtype not in _CPU_DTYPES:
+        return _math(q, k, v, scale, causal=causal)
     if causal and q.shape[2] > BLOCK:
         return _causal_blocks(q, k, v, scale)
-    if q.device.type == "cpu" and q.dtype in _CPU_DTYPES:
-        return _cpu_flash(q, k, v, 0.0, causal, scale=scale)
-    return _math(q, k, v, scale, causal=causal)
+    return _cpu_flash(q, k, v, 0.0, causal, scale=scale)
 
 
 def _causal_blocks(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
